@@ -1,0 +1,1 @@
+//! Strict JSON, parsed once: the only room that knows `simd_json`.

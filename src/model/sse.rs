@@ -1,0 +1,1 @@
+//! Server-sent events, read incrementally by the WHATWG rules.
