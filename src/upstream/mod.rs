@@ -1,1 +1,2 @@
-//! (stub)
+//! A server as the gateway speaks to it: which addresses, which era, which session, how healthy.
+pub mod egress;
