@@ -1,2 +1,3 @@
 //! A server as the gateway speaks to it: which addresses, which era, which session, how healthy.
+pub mod dns;
 pub mod egress;
