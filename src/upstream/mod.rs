@@ -1,3 +1,5 @@
 //! A server as the gateway speaks to it: which addresses, which era, which session, how healthy.
+pub mod breaker;
 pub mod dns;
 pub mod egress;
+pub mod envelope;
