@@ -5,3 +5,6 @@ pub mod dns;
 pub mod egress;
 pub mod envelope;
 pub mod target;
+
+#[cfg(test)]
+pub(crate) mod mock;
