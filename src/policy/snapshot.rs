@@ -28,14 +28,13 @@ use crate::{
 };
 
 /// Everything that a call is decided by. One call loads one and keeps it to its end (invariant 3).
-#[derive(Debug)]
 pub struct Snapshot {
     /// The store's revision that this was compiled from; grows by every change.
     pub revision: u64,
     /// When it was compiled, in seconds since 1970.
     pub created: i64,
     /// What the line needs of the conf.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// Digest of a token to its key; revoked keys are not here.
     pub keys: HashMap<KeyDigest, Token>,
     /// By id.
@@ -45,7 +44,7 @@ pub struct Snapshot {
 }
 
 /// What the line needs of the conf (contract §10).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Settings {
     /// `gateway.product`
     pub product: String,
@@ -81,6 +80,8 @@ pub struct Settings {
     pub failed_auth: Option<Rate>,
     /// `discovery.max_age`
     pub discovery_max_age: Duration,
+    /// The store's key that seals `requestState`.
+    pub state_key: [u8; 32],
 }
 
 /// One of the tokens of a key.
