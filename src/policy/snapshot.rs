@@ -149,7 +149,8 @@ impl AccessPolicy {
     pub fn covers(&self, tool: &ToolPolicy) -> bool {
         match self {
             Self::Write => true,
-            Self::Read => tool.class == Class::Read,
+            // An undecided tool has no class: its state refuses the call.
+            Self::Read => tool.class != Some(Class::Write),
             Self::Selected(names) => names.contains(&tool.name),
         }
     }
@@ -202,8 +203,8 @@ pub struct ToolPolicy {
     pub name: Arc<str>,
     /// The name on the aggregated endpoint.
     pub exposed: Arc<str>,
-    /// What a `read` grant may call.
-    pub class: Class,
+    /// What a `read` grant may call; none while nobody has decided.
+    pub class: Option<Class>,
     /// Whether it may be called.
     pub state: ToolState,
     /// The compiled schemas of the approved definition, or why they cannot be used.

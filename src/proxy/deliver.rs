@@ -137,7 +137,7 @@ impl Gateway {
             self.note_panic();
             Step { verdict: Some(Err(Refusal::Internal)), ..Step::default() }
         });
-        let session_sent = sent.spoken.as_ref().is_some_and(|spoken| spoken.session.is_some());
+        let session_sent = sent.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());
         let lost = step.verdict.is_some() && session_sent && !sent.renewed && relay.lost_session(&sent.our_id_text);
         sent.relay = Some(relay);
         *own += begun.elapsed();
@@ -187,11 +187,12 @@ impl Gateway {
         if step.list_changed {
             (self.0.rediscover)(&server.organization, &server.slug);
         }
-        let Some(spoken) = sent.spoken.clone().filter(|spoken| spoken.revision.era() == Era::Legacy) else { return };
+        let Some(spoken) = sent.spoken.as_ref().filter(|spoken| spoken.revision.era() == Era::Legacy) else { return };
         for (id, method) in step.asked.iter().cloned() {
-            let (client, target, spoken) = (Arc::clone(&self.0.client), Arc::clone(&server.upstream.target), spoken.clone());
+            let (client, target) = (Arc::clone(&self.0.client), Arc::clone(&server.upstream.target));
+            let (revision, session) = (spoken.revision, spoken.session().map(str::to_owned));
             tokio::spawn(async move {
-                let session = SessionRef { revision: spoken.revision, id: spoken.session.as_deref() };
+                let session = SessionRef { revision, id: session.as_deref() };
                 legacy::answer_server_request(&client, &target, session, (&id, &method)).await;
             });
         }
@@ -307,13 +308,13 @@ impl Gateway {
 
     /// Tells a legacy server to stop; a modern one sees its connection close.
     fn cancel(&self, sent: &Sent) {
-        let Some(spoken) = sent.spoken.clone().filter(|spoken| spoken.revision.era() == Era::Legacy && sent.sent) else {
-            return;
-        };
+        let legacy = sent.spoken.as_ref().filter(|spoken| spoken.revision.era() == Era::Legacy && sent.sent);
+        let Some(spoken) = legacy else { return };
+        let (revision, session) = (spoken.revision, spoken.session().map(str::to_owned));
         let (client, target, id) =
             (Arc::clone(&self.0.client), Arc::clone(&sent.admitted.checked.server.upstream.target), sent.our_id);
         tokio::spawn(async move {
-            let session = SessionRef { revision: spoken.revision, id: spoken.session.as_deref() };
+            let session = SessionRef { revision, id: session.as_deref() };
             legacy::cancel(&client, &target, session, (id, "the client went away")).await;
         });
     }

@@ -35,7 +35,7 @@ impl Gateway {
         let Some(revision) = server.revision else { return refuse(sent, Unavailable::NotListed) };
         if sent.spoken.is_none() || sent.renewed {
             let lost = sent.spoken.take();
-            let speak = server.upstream.speak(&self.0.client, revision, (server.session, key_id.as_deref()), lost);
+            let speak = server.upstream.speak(revision, (server.session, key_id.as_ref()), lost);
             match tokio::time::timeout_at(sent.deadline, speak).await {
                 Err(_) => return Error::e_explain(DEADLINE, "the call's time limit"),
                 Ok(Err(error)) => return refuse(sent, unavailable(error)),
@@ -68,7 +68,7 @@ impl Gateway {
             method: "tools/call",
             name: Some(&checked.tool.name),
             params: &params,
-            session: sent.spoken.as_ref().and_then(|spoken| spoken.session.as_deref()),
+            session: sent.spoken.as_ref().and_then(|spoken| spoken.session()),
             credential: upstream.target.credential.headers(),
         };
         let mut failed = None;
