@@ -131,7 +131,7 @@ impl Codec for Slug {
 fn with_unit<T: std::str::FromStr<Err = String>>(
     reader: &mut Reader<'_>,
     value: &Value,
-    units: [&str; 2],
+    forms: fn(i64) -> [String; 2],
 ) -> Option<T> {
     match &value.node {
         Node::Text(text) => match text.parse() {
@@ -139,8 +139,9 @@ fn with_unit<T: std::str::FromStr<Err = String>>(
             Err(why) => reader.wrong(&value.span, format!("is wrong: {why}")),
         },
         Node::Integer(n) => {
-            let [first, second] = units.map(|unit| format!("\"{n}{unit}\""));
-            reader.wrong(&value.span, format!("is a bare number, which has no unit: write {first} or {second}"));
+            let [first, second] = forms(*n);
+            reader
+                .wrong(&value.span, format!("is a bare number, which has no unit: write \"{first}\" or \"{second}\""));
         }
         Node::Number => reader.wrong(&value.span, "is a bare number: write a string with a whole number and its unit"),
         _ => reader.wrong(&value.span, format!("must be a string with a unit, not {}", value.kind())),
@@ -153,7 +154,7 @@ pub(super) struct Time<const MIN_MS: u64, const MAX_S: u64>;
 impl<const MIN_MS: u64, const MAX_S: u64> Codec for Time<MIN_MS, MAX_S> {
     type Out = Span;
     fn read(reader: &mut Reader<'_>, value: &Value) -> Option<Span> {
-        let span: Span = with_unit(reader, value, ["s", "ms"])?;
+        let span: Span = with_unit(reader, value, |n| [format!("{n}s"), format!("{n}ms")])?;
         let (least, most) = (Span(Duration::from_millis(MIN_MS)), Span(Duration::from_secs(MAX_S)));
         if span < least || span > most {
             reader.wrong(&value.span, format!("must be from {least} to {most}"));
@@ -171,7 +172,10 @@ pub(super) struct Bytes<const MIN: u64, const MAX: u64>;
 impl<const MIN: u64, const MAX: u64> Codec for Bytes<MIN, MAX> {
     type Out = Size;
     fn read(reader: &mut Reader<'_>, value: &Value) -> Option<Size> {
-        let size: Size = with_unit(reader, value, ["KiB", "MiB"])?;
+        let size: Size = with_unit(reader, value, |n| {
+            let other = u64::try_from(n).map_or_else(|_| format!("{n}KiB"), |n| Size(n).to_string());
+            [format!("{n}B"), if other.ends_with("iB") { other } else { format!("{n}KiB") }]
+        })?;
         if size < Size(MIN) || size > Size(MAX) {
             reader.wrong(&value.span, format!("must be from {} to {}", Size(MIN), Size(MAX)));
             return None;
@@ -188,7 +192,7 @@ pub(super) struct Rates;
 impl Codec for Rates {
     type Out = Rate;
     fn read(reader: &mut Reader<'_>, value: &Value) -> Option<Rate> {
-        with_unit(reader, value, ["/s", "/min"])
+        with_unit(reader, value, |n| [format!("{n}/s"), format!("{n}/min")])
     }
     fn write(out: &Rate) -> Json {
         Json::from(out.to_string())
@@ -220,7 +224,7 @@ impl<T: Words> Codec for Word<T> {
             return Some(*read);
         }
         let words = T::WORDS.iter().map(|(word, _)| *word);
-        let why = format!("must be one of {}, not `{}`", listed(words.clone()), shown(written));
+        let why = format!("must be {}, not `{}`", listed(words.clone(), "or"), shown(written));
         match nearest(written, words) {
             Some(near) => reader.wrong_hint(&value.span, why, format!("did you mean `{near}`?")),
             None => reader.wrong(&value.span, why),
@@ -240,7 +244,8 @@ impl<C: Codec> Codec for List<C> {
         match &value.node {
             Node::List(list) => {
                 let read = |(index, item)| reader.at_index(index, |reader| C::read(reader, item));
-                Some(list.iter().enumerate().filter_map(read).collect())
+                let items = list.iter().enumerate().filter(|(_, item)| !matches!(item.node, Node::Faulty));
+                Some(items.filter_map(read).collect())
             }
             _ => {
                 reader.wrong(&value.span, format!("must be a list, not {}", value.kind()));
@@ -362,7 +367,10 @@ fn hex<T>(reader: &mut Reader<'_>, value: &Value, parse: fn(&str) -> Option<T>) 
     let written = text(reader, value)?;
     let read = parse(written);
     if read.is_none() {
-        let why = format!("must be the 64 hex digits of a SHA-256, this is {} characters", written.chars().count());
+        let why = match written.chars().count() {
+            64 => "must be the 64 hex digits of a SHA-256; there are others among them".to_owned(),
+            length => format!("must be the 64 hex digits of a SHA-256; its length is {length}"),
+        };
         reader.wrong(&value.span, why);
         // Perhaps the token itself stands here.
         reader.hide(&value.span);
@@ -400,7 +408,8 @@ impl Codec for Moment {
     type Out = i64;
     fn read(reader: &mut Reader<'_>, value: &Value) -> Option<i64> {
         let (Node::Text(written) | Node::Time(written)) = &value.node else {
-            reader.wrong(&value.span, format!("must be a date-time such as 2027-12-31T00:00:00Z, not {}", value.kind()));
+            reader
+                .wrong(&value.span, format!("must be a date-time such as 2027-12-31T00:00:00Z, not {}", value.kind()));
             return None;
         };
         let moment = written.parse::<jiff::Timestamp>();
@@ -439,7 +448,11 @@ pub(super) struct Anything;
 impl Codec for Anything {
     type Out = String;
     fn read(reader: &mut Reader<'_>, value: &Value) -> Option<String> {
-        judged(reader, value, |text| if text.is_empty() { Err("must not be empty".into()) } else { Ok(text.to_owned()) })
+        judged(
+            reader,
+            value,
+            |text| if text.is_empty() { Err("must not be empty".into()) } else { Ok(text.to_owned()) },
+        )
     }
     fn write(out: &String) -> Json {
         Json::from(out.as_str())

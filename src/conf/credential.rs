@@ -61,7 +61,7 @@ pub fn judge_header(name: &str) -> Result<(), String> {
         None => lower == **pattern,
     };
     if RESERVED.iter().any(|pattern| reserved(&pattern)) {
-        return Err("is a reserved header, which cannot carry a credential".into());
+        return Err("is reserved and cannot carry a credential".into());
     }
     Ok(())
 }
@@ -180,11 +180,14 @@ impl Codec for Headers {
             let lower = entry.name.to_ascii_lowercase();
             let name = shown(&entry.name);
             if let Err(why) = judge_header(&entry.name) {
-                reader.wrong(&entry.at, format!("names `{name}`, which {why}"));
+                reader.wrong(&entry.at, format!("names the header `{name}`: it {why}"));
             } else if seen.contains(&lower) {
                 reader.wrong(&entry.at, format!("names the header `{name}` twice"));
             }
             seen.push(lower);
+            if matches!(entry.value.node, Node::Faulty) {
+                continue;
+            }
             if let Some(secret) = reader.within(&name, |reader| Secret::read(reader, &entry.value)) {
                 headers.insert(entry.name.clone(), secret);
             }

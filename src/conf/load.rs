@@ -74,7 +74,10 @@ impl Outcome {
 #[must_use]
 pub fn load(path: &Path) -> Outcome {
     let env = |name: &str| std::env::var(name).ok();
-    read_all(path, &Disk { env: &env, read: &read_file, find: &find_files, absolute: &|path| std::path::absolute(path) })
+    read_all(
+        path,
+        &Disk { env: &env, read: &read_file, find: &find_files, absolute: &|path| std::path::absolute(path) },
+    )
 }
 
 /// Reads a conf file and policy files from texts by path, the conf file first. A relative path lies below `/`.
@@ -108,11 +111,8 @@ struct Disk<'a> {
 }
 
 /// `*` crosses no folder and finds no hidden file, such as an editor's or a half-written one.
-const MATCHING: glob::MatchOptions = glob::MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: true,
-};
+const MATCHING: glob::MatchOptions =
+    glob::MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 fn read_file(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|why| why.to_string())?;
@@ -160,10 +160,13 @@ fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
         let span = places.of("policy").and_then(|places| places.item("files", index));
         let origin = span.map(|span| super::fault::FileSpan { path: Arc::clone(&conf), span });
         let pattern = pattern_beside(beside, entry);
-        let found = (disk.find)(&pattern).unwrap_or_else(|why| {
-            out.faults.push(Fault::error(origin.clone(), format!("`{entry}` is no pattern for files: {why}")));
-            Vec::new()
-        });
+        let found = match (disk.find)(&pattern) {
+            Ok(found) => found,
+            Err(why) => {
+                out.faults.push(Fault::error(origin.clone(), format!("`{entry}` is no pattern for files: {why}")));
+                continue;
+            }
+        };
         if found.is_empty() {
             out.faults.push(Fault::warning(origin.clone(), format!("`policy.files`: nothing matches `{entry}`")));
         }
@@ -211,9 +214,11 @@ fn read_one(
     judge(out, &mut reader, &table);
     if reader.cut {
         out.cut = true;
-        let lines: Vec<usize> = errors.iter().filter_map(|error| error.span()).map(|span| line(&text, span.start)).collect();
+        let lines: Vec<usize> =
+            errors.iter().filter_map(|error| error.span()).map(|span| line(&text, span.start)).collect();
         // What a syntax error made of its line is not worth a second fault.
-        let spoilt = |fault: &Fault| fault.origin.as_ref().is_some_and(|at| lines.contains(&line(&text, at.span.start)));
+        let spoilt =
+            |fault: &Fault| fault.origin.as_ref().is_some_and(|at| lines.contains(&line(&text, at.span.start)));
         reader.faults.retain(|fault| !spoilt(fault));
         for error in errors {
             reader.fault(&error.span().unwrap_or_default(), error.message());

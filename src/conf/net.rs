@@ -108,8 +108,7 @@ impl Codec for Listens {
             return Addresses::read(reader, value).map(|address| Listen { address, tls: None });
         };
         let (kind, before) = (format!("`{}`", reader.label()), reader.faults.len());
-        let (form, places) =
-            read_form::<ListenForm>(reader, &Written { table, span: value.span.clone(), kind: &kind });
+        let (form, places) = read_form::<ListenForm>(reader, &Written { table, span: value.span.clone(), kind: &kind });
         if let (Some(Address::Unix(_)), Some(at)) = (&form.address, places.of("tls")) {
             reader.wrong(&at, "cannot have `tls` at a unix socket");
         }
@@ -314,7 +313,9 @@ impl Codec for Host {
             _ => {
                 let why = format!("must be a host such as `example.com`, not `{}`", shown(written));
                 match written.strip_prefix("*.") {
-                    Some(rest) => reader.wrong_hint(&value.span, why, format!("`{}` covers its subdomains", shown(rest))),
+                    Some(rest) => {
+                        reader.wrong_hint(&value.span, why, format!("`{}` covers its subdomains", shown(rest)))
+                    }
                     None => reader.wrong(&value.span, why),
                 }
                 None

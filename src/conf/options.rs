@@ -7,7 +7,9 @@ use ipnet::IpNet;
 use serde_json::Value as Json;
 
 use super::{
-    codec::{Bool, Bytes, Count, Digest, Id, List, Net, Nested, OrEmpty, OrOff, Rates, Text, Time, Word, judged, text, words},
+    codec::{
+        Bool, Bytes, Count, Digest, Id, List, Nested, Net, OrEmpty, OrOff, Rates, Text, Time, Word, judged, text, words,
+    },
     credential::Prefix,
     net::{Address, Addresses, Dsn, Listen, Listens, Origins, RedisUrl, StoreUrl, TcpAddresses},
     read::{Codec, Form, Member, Reader, members},

@@ -21,8 +21,8 @@ use crate::model::{
     mcp::Revision,
     pin::Pin,
     records::{
-        Access, Approval, ApprovalStatus, Class, Grant, Guardrail, Key, Label, Organization, OrganizationStatus, Origin,
-        Owned, Plan, Project, Protocol, Records, Server, SessionMode, Subscription,
+        Access, Approval, ApprovalStatus, Class, Grant, Guardrail, Key, Label, Organization, OrganizationStatus,
+        Origin, Owned, Plan, Project, Protocol, Records, Server, SessionMode, Subscription,
     },
     units::shown,
 };
@@ -100,7 +100,7 @@ macro_rules! plain_objects {
                 self.clone()
             }
             fn title(&self) -> String {
-                format!(concat!($kind, " `{}`"), shown(&self.$id))
+                titled($kind, &self.$id)
             }
             fn home(&self) -> &str {
                 let home: fn(&Self) -> &str = $home;
@@ -111,6 +111,11 @@ macro_rules! plain_objects {
             }
         }
     )+};
+}
+
+/// What a person calls an object: by its name, or by its kind if it has none.
+pub(super) fn titled(kind: &str, name: &str) -> String {
+    if name.is_empty() { format!("[[{kind}]]") } else { format!("{kind} `{}`", shown(name)) }
 }
 
 plain_objects! {
@@ -287,8 +292,12 @@ impl Object for Grant {
     fn of_form(form: GrantForm, reader: &mut Reader<'_>, places: &Places) -> Self {
         let access = places.of("access").unwrap_or_default();
         let tools = places.of("tools").unwrap_or_else(|| access.clone());
-        match (form.access, places.count("tools") == 0) {
-            (Some(AccessWord::Selected), true) => reader.fault(&tools, "access `selected` needs `tools` that it covers"),
+        // A `tools` that is no list is at fault for that already.
+        let named = places.has("tools") && places.count("tools") != Some(0);
+        match (form.access, !named) {
+            (Some(AccessWord::Selected), true) => {
+                reader.fault(&tools, "access `selected` needs `tools` that it covers")
+            }
             (Some(AccessWord::Read | AccessWord::Write), false) => {
                 reader.fault(&tools, "`tools` belongs to access `selected`; `read` and `write` cover the whole server");
             }
@@ -384,7 +393,9 @@ pub(super) fn read_policy(reader: &mut Reader<'_>, table: &Table, policy: &mut P
             name if super::options::Conf::SECTIONS.contains(&name) => {
                 reader.fault(&entry.at, format!("`[{name}]` belongs in the conf file, not in a policy file"));
             }
-            name => unknown(reader, entry.at.clone(), name, "the policy file", KINDS.into_iter()),
+            name => {
+                unknown(reader, entry, format!("unknown kind of object `{}`", shown(name)), KINDS.into_iter());
+            }
         }
     }
 }
