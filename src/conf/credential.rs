@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde_json::Value as Json;
 
 use super::{
-    codec::{FilePath, Opt, judged},
+    codec::{Opt, judged},
+    measure::FilePath,
     read::{Codec, Form, Member, Reader, Written, members, read_form, write_form},
     value::{Node, Value},
 };
@@ -56,11 +57,11 @@ pub fn judge_header(name: &str) -> Result<(), String> {
         return Err("is no header name".into());
     }
     let lower = name.to_ascii_lowercase();
-    let reserved = |pattern: &&str| match pattern.strip_suffix('*') {
+    let reserved = |pattern: &str| match pattern.strip_suffix('*') {
         Some(prefix) => lower.starts_with(prefix),
-        None => lower == **pattern,
+        None => lower == pattern,
     };
-    if RESERVED.iter().any(|pattern| reserved(&pattern)) {
+    if RESERVED.iter().any(|pattern| reserved(pattern)) {
         return Err("is reserved and cannot carry a credential".into());
     }
     Ok(())

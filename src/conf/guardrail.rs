@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    codec::{Id, List, Opt, Slug, Strings, Time, Word, Words, words},
+    codec::{Id, List, Opt, Slug, Strings, Word, Words, words},
+    measure::Time,
     net::{Host, Urls},
     policy::{Object, titled},
     read::{Form, Member, Places, Reader, listed, members},

@@ -8,8 +8,9 @@ use serde_json::Value as Json;
 use url::Url;
 
 use super::{
-    codec::{FilePath, judged, text},
-    read::{Codec, Form, Member, Reader, Written, members, read_form},
+    codec::{Nested, Opt, judged, text},
+    measure::FilePath,
+    read::{Codec, Form, Member, Reader, Written, members, read_form, write_form},
     value::{Node, Value},
 };
 use crate::model::units::shown;
@@ -118,9 +119,7 @@ impl Codec for Listens {
     fn write(out: &Listen) -> Json {
         match &out.tls {
             None => Addresses::write(&out.address),
-            Some(_) => {
-                super::read::write_form(&ListenForm { address: Some(out.address.clone()), tls: out.tls.clone() })
-            }
+            Some(_) => write_form(&ListenForm { address: Some(out.address.clone()), tls: out.tls.clone() }),
         }
     }
 }
@@ -132,8 +131,8 @@ struct ListenForm {
 
 impl Form for ListenForm {
     const MEMBERS: &'static [Member<Self>] = members! {
-        address: super::codec::Opt<Addresses>, required;
-        tls: super::codec::Opt<super::codec::Nested<Tls>>;
+        address: Opt<Addresses>, required;
+        tls: Opt<Nested<Tls>>;
     };
     fn blank() -> Self {
         Self { address: None, tls: None }
