@@ -2,7 +2,7 @@
 //! belongs, what a reference may have meant.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     hash::Hash,
     ops::Range,
 };
@@ -33,9 +33,10 @@ pub(super) struct Court<'a> {
 #[derive(Default)]
 pub(super) struct Known {
     /// Organizations: those of files, then those of the API.
-    pub(super) organizations: Vec<String>,
+    organizations: Vec<String>,
+    organization_ids: HashSet<String>,
     /// How many organizations are of files.
-    pub(super) of_files: usize,
+    of_files: usize,
     /// Project ids by organization.
     pub(super) projects: Names,
     /// Server slugs by organization.
@@ -44,21 +45,34 @@ pub(super) struct Known {
     pub(super) keys: BTreeMap<String, (String, bool)>,
 }
 
+impl Known {
+    pub(super) fn has_organization(&self, id: &str) -> bool {
+        self.organization_ids.contains(id)
+    }
+
+    /// Adds an organization; those of files come first.
+    pub(super) fn add_organization(&mut self, id: &str, of_file: bool) {
+        self.organizations.push(id.to_owned());
+        self.organization_ids.insert(id.to_owned());
+        self.of_files += usize::from(of_file);
+    }
+}
+
 /// Names by organization.
 #[derive(Default)]
-pub(super) struct Names(HashMap<String, BTreeMap<String, ()>>);
+pub(super) struct Names(HashMap<String, BTreeSet<String>>);
 
 impl Names {
     pub(super) fn add(&mut self, home: &str, name: &str) {
-        self.0.entry(home.to_owned()).or_default().insert(name.to_owned(), ());
+        self.0.entry(home.to_owned()).or_default().insert(name.to_owned());
     }
 
     pub(super) fn has(&self, home: &str, name: &str) -> bool {
-        self.0.get(home).is_some_and(|names| names.contains_key(name))
+        self.0.get(home).is_some_and(|names| names.contains(name))
     }
 
     pub(super) fn of(&self, home: &str) -> Vec<&str> {
-        self.0.get(home).into_iter().flatten().map(|(name, ())| name.as_str()).collect()
+        self.0.get(home).into_iter().flatten().map(String::as_str).collect()
     }
 }
 
@@ -110,8 +124,9 @@ impl<'a> Court<'a> {
         fits: impl Fn(&Known, &str) -> bool,
     ) -> String {
         if !written.is_empty() {
-            if !self.known.organizations.iter().any(|id| id == written) {
-                let message = format!("{} names organization `{}`, which there is not", item.value.title(), shown(written));
+            if !self.known.has_organization(written) {
+                let message =
+                    format!("{} names organization `{}`, which does not exist", item.value.title(), shown(written));
                 let candidates = self.known.organizations.clone();
                 let lost = Lost { at: place(item, "organization"), message, name: written };
                 self.lost(lost, candidates.iter().map(String::as_str));
@@ -137,8 +152,10 @@ impl<'a> Court<'a> {
                 Fault::error(FileSpan::of(&item.origin), format!("{title} needs `organization`: there are several"))
                     .hint(format!("it could be `{}` or `{}`", shown(first), shown(second)))
             }
-            (_, []) => Fault::error(FileSpan::of(&item.origin), format!("{title} needs `organization`: there are several"))
-                .hint("none of them has all that it names"),
+            (_, []) => {
+                Fault::error(FileSpan::of(&item.origin), format!("{title} needs `organization`: there are several"))
+                    .hint("none of them has all that it names")
+            }
         };
         self.faults.push(fault);
         String::new()

@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde_json::Value as Json;
 
 use super::{
-    codec::{FilePath, Opt, judged},
+    codec::{Opt, judged},
+    measure::FilePath,
     read::{Codec, Form, Member, Reader, Written, members, read_form, write_form},
     value::{Node, Value},
 };
@@ -56,12 +57,12 @@ pub fn judge_header(name: &str) -> Result<(), String> {
         return Err("is no header name".into());
     }
     let lower = name.to_ascii_lowercase();
-    let reserved = |pattern: &&str| match pattern.strip_suffix('*') {
+    let reserved = |pattern: &str| match pattern.strip_suffix('*') {
         Some(prefix) => lower.starts_with(prefix),
-        None => lower == **pattern,
+        None => lower == pattern,
     };
-    if RESERVED.iter().any(|pattern| reserved(&pattern)) {
-        return Err("is a reserved header, which cannot carry a credential".into());
+    if RESERVED.iter().any(|pattern| reserved(pattern)) {
+        return Err("is reserved and cannot carry a credential".into());
     }
     Ok(())
 }
@@ -180,11 +181,14 @@ impl Codec for Headers {
             let lower = entry.name.to_ascii_lowercase();
             let name = shown(&entry.name);
             if let Err(why) = judge_header(&entry.name) {
-                reader.wrong(&entry.at, format!("names `{name}`, which {why}"));
+                reader.wrong(&entry.at, format!("names the header `{name}`: it {why}"));
             } else if seen.contains(&lower) {
                 reader.wrong(&entry.at, format!("names the header `{name}` twice"));
             }
             seen.push(lower);
+            if matches!(entry.value.node, Node::Faulty) {
+                continue;
+            }
             if let Some(secret) = reader.within(&name, |reader| Secret::read(reader, &entry.value)) {
                 headers.insert(entry.name.clone(), secret);
             }

@@ -89,6 +89,7 @@ struct Source {
     text: Arc<str>,
     /// Byte offset at which each line begins.
     lines: Vec<usize>,
+    /// Sorted by where they begin.
     masked: Vec<Range<usize>>,
 }
 
@@ -120,7 +121,8 @@ impl Sources {
     /// Never shows this part of a file: a secret was written where only a reference to one belongs.
     pub(super) fn mask(&mut self, path: &str, span: Range<usize>) {
         if let Some(file) = self.files.iter_mut().find(|file| &*file.path == path) {
-            file.masked.push(span);
+            let at = file.masked.partition_point(|other| other.start <= span.start);
+            file.masked.insert(at, span);
         }
     }
 
@@ -186,7 +188,11 @@ impl Source {
 
     /// The line with masked bytes as `*`, of the same length so that carets stay true.
     fn masked_line(&self, line: &Line<'_>) -> String {
-        let hidden = |at: usize| self.masked.iter().any(|span| span.contains(&(line.start + at)));
+        let hidden = |at: usize| {
+            let at = line.start + at;
+            let begun = self.masked.partition_point(|span| span.start <= at);
+            self.masked.get(..begun).and_then(<[_]>::last).is_some_and(|span| span.contains(&at))
+        };
         let mut out = String::with_capacity(line.text.len());
         for (at, c) in line.text.char_indices() {
             if hidden(at) {
@@ -212,11 +218,16 @@ fn on_one_line(text: &str) -> String {
     out
 }
 
-/// The candidate that `word` was most likely meant to be, if one is near: at most a third of its letters differ.
+/// The candidate that `word` was most likely meant to be, if one is near: a letter or two, three of a long word, without
+/// regard to case.
 #[must_use]
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
-    let far = word.chars().count().max(3) / 3;
+    let far = match lower.chars().count() {
+        0..=5 => 1,
+        6..=11 => 2,
+        _ => 3,
+    };
     let near = candidates.into_iter().map(|candidate| {
         let distance = strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
         (distance, candidate)

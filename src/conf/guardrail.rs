@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    codec::{Id, List, Opt, Slug, Strings, Time, Word, Words, words},
+    codec::{Id, List, Opt, Slug, Strings, Word, Words, words},
+    measure::Time,
     net::{Host, Urls},
-    policy::Object,
+    policy::{Object, titled},
     read::{Form, Member, Places, Reader, listed, members},
 };
 use crate::model::{
     records::{Detector, GuardAction, GuardStage, Guardrail, OnEngineError},
-    units::{Span, shown},
+    units::Span,
 };
 
 /// How long an external engine may take when its guardrail does not say.
@@ -206,7 +207,7 @@ impl Object for Guardrail {
         form
     }
     fn title(&self) -> String {
-        format!("guardrail `{}`", shown(&self.name))
+        titled(Self::KIND, &self.name)
     }
     fn home(&self) -> &str {
         &self.organization
@@ -224,13 +225,15 @@ fn check_members(form: &GuardrailForm, reader: &mut Reader<'_>, places: &Places)
     for member in DETECTOR_MEMBERS.iter().filter(|member| !detector.members().contains(member)) {
         if let Some(at) = places.of(member) {
             let owners = words.iter().filter(|(_, word)| word.members().contains(member)).map(|(name, _)| *name);
-            reader.fault(&at, format!("`{member}` belongs to detector {}, not to `{name}`", listed(owners)));
+            reader.fault(&at, format!("`{member}` belongs to detector {}, not to `{name}`", listed(owners, "and")));
         }
     }
+    // A member that is no list is at fault for that already.
+    let some = |member| places.has(member) && places.count(member) != Some(0);
     let (needs, found) = match detector {
-        DetectorWord::Keywords => ("`words`", places.count("words") > 0),
-        DetectorWord::Pattern => ("`patterns`", places.count("patterns") > 0),
-        DetectorWord::Urls => ("`allow` or `deny`", places.count("allow") + places.count("deny") > 0),
+        DetectorWord::Keywords => ("`words`", some("words")),
+        DetectorWord::Pattern => ("`patterns`", some("patterns")),
+        DetectorWord::Urls => ("`allow` or `deny`", some("allow") || some("deny")),
         DetectorWord::Engine => ("`url`", places.has("url")),
         _ => return,
     };

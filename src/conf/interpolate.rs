@@ -25,8 +25,13 @@ fn walk(value: &mut Value, source: &str, env: Env<'_>, wrong: &mut Vec<Wrong>) {
         Node::Text(text) if text.contains("${") => {
             let mut faults = Vec::new();
             let expanded = expand(text, env, &mut faults);
+            if faults.is_empty() {
+                *text = expanded;
+                return;
+            }
+            faults.dedup();
             wrong.extend(faults.into_iter().map(|(reference, why)| (locate(&reference, source, &value.span), why)));
-            *text = expanded;
+            value.node = Node::Faulty;
         }
         Node::List(list) => list.iter_mut().for_each(|value| walk(value, source, env, wrong)),
         Node::Table(table) => table.0.iter_mut().for_each(|entry| walk(&mut entry.value, source, env, wrong)),
@@ -34,7 +39,7 @@ fn walk(value: &mut Value, source: &str, env: Env<'_>, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// The text with its references replaced; each bad reference is reported as it was written, and left.
+/// The text with its references replaced; each bad reference is reported as it was written.
 fn expand(text: &str, env: Env<'_>, faults: &mut Vec<(String, String)>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -53,10 +58,7 @@ fn expand(text: &str, env: Env<'_>, faults: &mut Vec<(String, String)>) -> Strin
         let reference = format!("${{{inside}{}", if closed { "}" } else { "" });
         match resolve(inside, closed, env) {
             Ok(value) => out.push_str(&value),
-            Err(why) => {
-                out.push_str(&reference);
-                faults.push((reference, why));
-            }
+            Err(why) => faults.push((reference, why)),
         }
         rest = tail;
     }
@@ -72,7 +74,9 @@ fn resolve(inside: &str, closed: bool, env: Env<'_>) -> Result<String, String> {
     let begins_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let is_name = begins_well && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
     if !closed || !is_name || default.is_some_and(|default| default.contains("${")) {
-        return Err("`${` opens no variable here: write `${VAR}` or `${VAR:-default}`, or `$${` for a plain `${`".into());
+        return Err(
+            "`${` opens no variable here: write `${VAR}` or `${VAR:-default}`, or `$${` for a plain `${`".into()
+        );
     }
     match (env(name), default) {
         (Some(value), None) => Ok(value),
@@ -106,7 +110,7 @@ mod tests {
         let out = expand(text, &env, &mut faults);
         match expected {
             Ok(expected) => assert_eq!((out.as_str(), faults.len()), (expected, 0), "{text}"),
-            Err(count) => assert_eq!((out.as_str(), faults.len()), (text, count), "{text}"),
+            Err(count) => assert_eq!(faults.len(), count, "{text}"),
         }
     }
 

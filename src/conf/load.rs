@@ -24,13 +24,26 @@ use crate::model::records::Records;
 /// The largest conf or policy file, in bytes: room for a policy of some 500,000 objects.
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// A conf and the policy objects of its files, each without a fault; not yet judged together ([`resolve`]).
+/// A conf and the policy objects of its files, each without an error; not yet judged together ([`resolve`]).
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The options, paths absolute.
     pub conf: Conf,
     /// The objects of the policy files, in the order of the files' names.
     pub policy: Policy,
+    /// The texts that were read, to render faults with.
+    pub sources: Sources,
+    /// What a person should know; no error is among them.
+    pub warnings: Vec<Fault>,
+}
+
+/// Why a conf and its policy files cannot be used.
+#[derive(Clone, Debug)]
+pub struct Rejected {
+    /// The texts that were read, to render faults with.
+    pub sources: Sources,
+    /// Errors and warnings of all files.
+    pub faults: Vec<Fault>,
 }
 
 /// What reading came to.
@@ -40,7 +53,8 @@ pub struct Outcome {
     pub sources: Sources,
     /// Errors and warnings of all files.
     pub faults: Vec<Fault>,
-    draft: Loaded,
+    conf: Conf,
+    policy: Policy,
     cut: bool,
 }
 
@@ -48,12 +62,13 @@ impl Outcome {
     /// What was read.
     ///
     /// # Errors
-    /// The sources and all faults, if any fault is an error: nothing of it may be used.
-    pub fn into_loaded(self) -> Result<(Loaded, Sources, Vec<Fault>), (Sources, Vec<Fault>)> {
-        if self.faults.iter().any(Fault::is_error) {
-            return Err((self.sources, self.faults));
+    /// All faults, if any is an error: nothing of it may be used.
+    pub fn into_loaded(self) -> Result<Loaded, Rejected> {
+        let Self { sources, faults, conf, policy, .. } = self;
+        if faults.iter().any(Fault::is_error) {
+            return Err(Rejected { sources, faults });
         }
-        Ok((self.draft, self.sources, self.faults))
+        Ok(Loaded { conf, policy, sources, warnings: faults })
     }
 
     /// All faults, those of the objects together included: what `toolgate check` prints. `api` holds the objects that the
@@ -62,9 +77,9 @@ impl Outcome {
     pub fn check(&self, api: Records) -> Vec<Fault> {
         let mut faults = self.faults.clone();
         if !self.cut {
-            let mut policy = self.draft.policy.clone();
+            let mut policy = self.policy.clone();
             policy.add(api);
-            faults.extend(resolve(policy, &self.draft.conf, &self.sources).1);
+            faults.extend(resolve(policy, &self.conf, &self.sources).1);
         }
         faults
     }
@@ -74,7 +89,10 @@ impl Outcome {
 #[must_use]
 pub fn load(path: &Path) -> Outcome {
     let env = |name: &str| std::env::var(name).ok();
-    read_all(path, &Disk { env: &env, read: &read_file, find: &find_files, absolute: &|path| std::path::absolute(path) })
+    read_all(
+        path,
+        &Disk { env: &env, read: &read_file, find: &find_files, absolute: &|path| std::path::absolute(path) },
+    )
 }
 
 /// Reads a conf file and policy files from texts by path, the conf file first. A relative path lies below `/`.
@@ -108,11 +126,8 @@ struct Disk<'a> {
 }
 
 /// `*` crosses no folder and finds no hidden file, such as an editor's or a half-written one.
-const MATCHING: glob::MatchOptions = glob::MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: true,
-};
+const MATCHING: glob::MatchOptions =
+    glob::MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 fn read_file(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|why| why.to_string())?;
@@ -136,8 +151,8 @@ fn find_files(pattern: &str) -> Result<Vec<PathBuf>, String> {
 }
 
 fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
-    let draft = Loaded { conf: Conf::default(), policy: Policy::default() };
-    let mut out = Outcome { sources: Sources::default(), faults: Vec::new(), draft, cut: false };
+    let (sources, faults, conf, policy) = Default::default();
+    let mut out = Outcome { sources, faults, conf, policy, cut: false };
     let beside = path.parent().unwrap_or(Path::new(""));
     let folder = match (disk.absolute)(path) {
         Ok(path) => path.parent().unwrap_or(Path::new("/")).to_path_buf(),
@@ -148,7 +163,7 @@ fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
     };
     let mut places = Sections::default();
     let read = read_one(&mut out, path, (disk, &folder), |out, reader, table| {
-        (out.draft.conf, places) = read_conf(reader, table);
+        (out.conf, places) = read_conf(reader, table);
     });
     if let Err(why) = read {
         out.faults.push(Fault::error(None, format!("{}: {why}", path.display())));
@@ -156,14 +171,17 @@ fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
     }
     let conf: Arc<str> = path.to_string_lossy().into();
     let mut done: Vec<PathBuf> = Vec::new();
-    for (index, entry) in out.draft.conf.policy.files.clone().iter().enumerate() {
+    for (index, entry) in out.conf.policy.files.clone().iter().enumerate() {
         let span = places.of("policy").and_then(|places| places.item("files", index));
         let origin = span.map(|span| super::fault::FileSpan { path: Arc::clone(&conf), span });
         let pattern = pattern_beside(beside, entry);
-        let found = (disk.find)(&pattern).unwrap_or_else(|why| {
-            out.faults.push(Fault::error(origin.clone(), format!("`{entry}` is no pattern for files: {why}")));
-            Vec::new()
-        });
+        let found = match (disk.find)(&pattern) {
+            Ok(found) => found,
+            Err(why) => {
+                out.faults.push(Fault::error(origin.clone(), format!("`{entry}` is no pattern for files: {why}")));
+                continue;
+            }
+        };
         if found.is_empty() {
             out.faults.push(Fault::warning(origin.clone(), format!("`policy.files`: nothing matches `{entry}`")));
         }
@@ -172,7 +190,7 @@ fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
                 continue;
             }
             let read = read_one(&mut out, &path, (disk, &folder), |out, reader, table| {
-                read_policy(reader, table, &mut out.draft.policy);
+                read_policy(reader, table, &mut out.policy);
             });
             if let Err(why) = read {
                 out.faults.push(Fault::error(origin.clone(), format!("{}: {why}", path.display())));
@@ -211,9 +229,11 @@ fn read_one(
     judge(out, &mut reader, &table);
     if reader.cut {
         out.cut = true;
-        let lines: Vec<usize> = errors.iter().filter_map(|error| error.span()).map(|span| line(&text, span.start)).collect();
+        let lines: Vec<usize> =
+            errors.iter().filter_map(|error| error.span()).map(|span| line(&text, span.start)).collect();
         // What a syntax error made of its line is not worth a second fault.
-        let spoilt = |fault: &Fault| fault.origin.as_ref().is_some_and(|at| lines.contains(&line(&text, at.span.start)));
+        let spoilt =
+            |fault: &Fault| fault.origin.as_ref().is_some_and(|at| lines.contains(&line(&text, at.span.start)));
         reader.faults.retain(|fault| !spoilt(fault));
         for error in errors {
             reader.fault(&error.span().unwrap_or_default(), error.message());

@@ -16,7 +16,9 @@ mod fault;
 mod guardrail;
 mod interpolate;
 mod load;
+mod measure;
 mod net;
+mod objects;
 mod options;
 pub mod policy;
 mod read;
@@ -27,7 +29,7 @@ mod value;
 
 pub use credential::{CREDENTIAL_HEADER_NAME_MAX, CREDENTIAL_HEADERS_MAX, judge_header};
 pub use fault::{Fault, FileSpan, Severity, Sources, nearest};
-pub use load::{FILE_BYTES_MAX, Loaded, Outcome, from_text, from_texts, load};
+pub use load::{FILE_BYTES_MAX, Loaded, Outcome, Rejected, from_text, from_texts, load};
 pub use net::{Address, Dsn, Listen, Tls, judge_url};
 pub use options::{
     AccessLog, Admin, AdminToken, Attribution, Conf, Discovery, Egress, Gateway, Limits, Log, LogFormat, LogLevel, Ops,

@@ -8,8 +8,9 @@ use serde_json::Value as Json;
 use url::Url;
 
 use super::{
-    codec::{FilePath, judged, text},
-    read::{Codec, Form, Member, Reader, Written, members, read_form},
+    codec::{Nested, Opt, judged, text},
+    measure::FilePath,
+    read::{Codec, Form, Member, Reader, Written, members, read_form, write_form},
     value::{Node, Value},
 };
 use crate::model::units::shown;
@@ -108,8 +109,7 @@ impl Codec for Listens {
             return Addresses::read(reader, value).map(|address| Listen { address, tls: None });
         };
         let (kind, before) = (format!("`{}`", reader.label()), reader.faults.len());
-        let (form, places) =
-            read_form::<ListenForm>(reader, &Written { table, span: value.span.clone(), kind: &kind });
+        let (form, places) = read_form::<ListenForm>(reader, &Written { table, span: value.span.clone(), kind: &kind });
         if let (Some(Address::Unix(_)), Some(at)) = (&form.address, places.of("tls")) {
             reader.wrong(&at, "cannot have `tls` at a unix socket");
         }
@@ -119,9 +119,7 @@ impl Codec for Listens {
     fn write(out: &Listen) -> Json {
         match &out.tls {
             None => Addresses::write(&out.address),
-            Some(_) => {
-                super::read::write_form(&ListenForm { address: Some(out.address.clone()), tls: out.tls.clone() })
-            }
+            Some(_) => write_form(&ListenForm { address: Some(out.address.clone()), tls: out.tls.clone() }),
         }
     }
 }
@@ -133,8 +131,8 @@ struct ListenForm {
 
 impl Form for ListenForm {
     const MEMBERS: &'static [Member<Self>] = members! {
-        address: super::codec::Opt<Addresses>, required;
-        tls: super::codec::Opt<super::codec::Nested<Tls>>;
+        address: Opt<Addresses>, required;
+        tls: Opt<Nested<Tls>>;
     };
     fn blank() -> Self {
         Self { address: None, tls: None }
@@ -314,7 +312,9 @@ impl Codec for Host {
             _ => {
                 let why = format!("must be a host such as `example.com`, not `{}`", shown(written));
                 match written.strip_prefix("*.") {
-                    Some(rest) => reader.wrong_hint(&value.span, why, format!("`{}` covers its subdomains", shown(rest))),
+                    Some(rest) => {
+                        reader.wrong_hint(&value.span, why, format!("`{}` covers its subdomains", shown(rest)))
+                    }
                     None => reader.wrong(&value.span, why),
                 }
                 None

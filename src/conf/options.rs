@@ -7,8 +7,9 @@ use ipnet::IpNet;
 use serde_json::Value as Json;
 
 use super::{
-    codec::{Bool, Bytes, Count, Digest, Id, List, Net, Nested, OrEmpty, OrOff, Rates, Text, Time, Word, judged, text, words},
+    codec::{Bool, Count, Id, List, Nested, OrEmpty, OrOff, Text, Word, judged, text, words},
     credential::Prefix,
+    measure::{Bytes, Digest, FilePath, Net, Rates, Time},
     net::{Address, Addresses, Dsn, Listen, Listens, Origins, RedisUrl, StoreUrl, TcpAddresses},
     read::{Codec, Form, Member, Reader, members},
     sections::{Sections, read_section},
@@ -120,9 +121,9 @@ sections! {
     /// The management API.
     admin: Admin {
         /// The unix socket (mode 0600, no token) that the CLI uses; "" for none.
-        socket: Option<PathBuf> as OrEmpty<super::codec::FilePath> = Some("toolgate.sock".into()), restart;
+        socket: Option<PathBuf> as OrEmpty<FilePath> = Some("toolgate.sock".into()), restart;
         /// A folder of files that the API may name as credentials; "" for none.
-        secrets: Option<PathBuf> as OrEmpty<super::codec::FilePath> = None;
+        secrets: Option<PathBuf> as OrEmpty<FilePath> = None;
         /// A TCP listener for the API, "IP:port", where each call needs one of the tokens; "" for none.
         listen: Option<SocketAddr> as OrEmpty<TcpAddresses> = None, restart;
         /// Who may call on the TCP listener: { name, role = "viewer" | "approver" | "admin", sha256 = the token's SHA-256 in hex }.

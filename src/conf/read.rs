@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use super::{
     fault::{Fault, FileSpan, nearest},
-    value::{Node, Table, Value},
+    value::{Entry, Node, Table, Value},
 };
 use crate::model::units::shown;
 
@@ -73,7 +73,8 @@ pub(super) struct Places(Vec<Place>);
 struct Place {
     name: &'static str,
     span: Range<usize>,
-    items: Vec<Range<usize>>,
+    /// The entries of a list.
+    items: Option<Vec<Range<usize>>>,
 }
 
 impl Places {
@@ -84,12 +85,12 @@ impl Places {
 
     /// The range of an entry of a member that is a list.
     pub(super) fn item(&self, name: &str, index: usize) -> Option<Range<usize>> {
-        self.0.iter().find(|place| place.name == name)?.items.get(index).cloned()
+        self.0.iter().find(|place| place.name == name)?.items.as_ref()?.get(index).cloned()
     }
 
-    /// How many entries were written in a member that is a list.
-    pub(super) fn count(&self, name: &str) -> usize {
-        self.0.iter().find(|place| place.name == name).map_or(0, |place| place.items.len())
+    /// How many entries were written in a member that is a list; none if it is no list or was left out.
+    pub(super) fn count(&self, name: &str) -> Option<usize> {
+        self.0.iter().find(|place| place.name == name)?.items.as_ref().map(Vec::len)
     }
 
     /// Whether the member was written.
@@ -159,7 +160,7 @@ impl<'a> Reader<'a> {
     pub(super) fn absolute(&mut self, text: &str, span: &Range<usize>) -> Option<PathBuf> {
         let path = Path::new(text);
         match self.folder {
-            Some(folder) => Some(folder.join(path)),
+            Some(folder) => Some(folder.join(path).components().collect()),
             None if path.is_absolute() => Some(path.to_owned()),
             None => {
                 self.wrong(span, "must be an absolute path");
@@ -216,18 +217,21 @@ pub(super) fn read_form<F: Form>(reader: &mut Reader<'_>, written: &Written<'_>)
     let mut places = Places::default();
     for entry in &written.table.0 {
         let Some(member) = F::MEMBERS.iter().find(|member| member.name == entry.name) else {
-            unknown(reader, entry.at.clone(), &entry.name, written.kind, F::MEMBERS.iter().map(|member| member.name));
+            let message = format!("unknown member `{}` in {}", shown(&entry.name), written.kind);
+            unknown(reader, entry, message, F::MEMBERS.iter().map(|member| member.name));
             continue;
         };
         if matches!(entry.value.node, Node::Null) {
             continue;
         }
         let items = match &entry.value.node {
-            Node::List(list) => list.iter().map(|item| item.span.clone()).collect(),
-            _ => Vec::new(),
+            Node::List(list) => Some(list.iter().map(|item| item.span.clone()).collect()),
+            _ => None,
         };
         places.0.push(Place { name: member.name, span: entry.value.span.clone(), items });
-        reader.within(member.name, |reader| (member.read)(&mut form, reader, &entry.value));
+        if !matches!(entry.value.node, Node::Faulty) {
+            reader.within(member.name, |reader| (member.read)(&mut form, reader, &entry.value));
+        }
     }
     for member in F::MEMBERS {
         if member.required && !reader.cut && !places.has(member.name) {
@@ -248,29 +252,28 @@ pub(super) fn read_defaults<F: Form>(reader: &mut Reader<'_>, form: &mut F, plac
     }
 }
 
-/// Reports a member that no table knows.
+/// Reports a member that no table knows, with the known one that it may have meant.
 pub(super) fn unknown(
     reader: &mut Reader<'_>,
-    at: Range<usize>,
-    name: &str,
-    kind: &str,
+    entry: &Entry,
+    message: String,
     known: impl Iterator<Item = &'static str> + Clone,
 ) {
-    let hint = match nearest(name, known.clone()) {
+    let hint = match nearest(&entry.name, known.clone()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("it has {}", listed(known)),
+        None => format!("there is {}", listed(known, "and")),
     };
-    let origin = reader.origin(&at);
-    reader.faults.push(Fault::error(origin, format!("unknown member `{}` in {kind}", shown(name))).hint(hint));
+    let origin = reader.origin(&entry.at);
+    reader.faults.push(Fault::error(origin, message).hint(hint));
 }
 
 /// `a`, `b` and `c`.
-pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>, and: &str) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.split_last() {
         Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-        None => "no members".to_owned(),
+        Some((last, others)) => format!("{} {and} {last}", others.join(", ")),
+        None => "nothing".to_owned(),
     }
 }
 

@@ -40,8 +40,7 @@ fn organizations(court: &mut Court<'_>, items: Vec<Item<Organization>>) -> Vec<O
     let mut seen = HashMap::new();
     for item in &items {
         if court.first(&mut seen, item, ("id", item.value.id.clone())) {
-            court.known.organizations.push(item.value.id.clone());
-            court.known.of_files += usize::from(item.origin != Origin::Api);
+            court.known.add_organization(&item.value.id, item.origin != Origin::Api);
         }
     }
     items.into_iter().map(owned).collect()
@@ -101,7 +100,7 @@ fn grants(court: &mut Court<'_>, items: Vec<Item<Grant>>) -> Vec<Owned<Grant>> {
         court.first(&mut seen, item, ("key", (key.clone(), server.clone())));
         let Some((home, revoked)) = court.known.keys.get(key).cloned() else {
             if !key.is_empty() {
-                let message = format!("{} names key `{}`, which there is not", item.value.title(), shown(key));
+                let message = format!("{} names key `{}`, which does not exist", item.value.title(), shown(key));
                 let candidates: Vec<String> = court.known.keys.keys().cloned().collect();
                 let lost = Lost { at: place(item, "key"), message, name: key };
                 court.lost(lost, candidates.iter().map(String::as_str));
@@ -164,13 +163,8 @@ fn all_known<T: Object>(court: &mut Court<'_>, item: &Item<T>, reference: &Refer
     known_in(court, item, (reference, &home), names);
 }
 
-fn known_in<T: Object>(
-    court: &mut Court<'_>,
-    item: &Item<T>,
-    (reference, home): (&Reference, &str),
-    names: &[String],
-) {
-    if home.is_empty() || !court.known.organizations.iter().any(|id| id == home) {
+fn known_in<T: Object>(court: &mut Court<'_>, item: &Item<T>, (reference, home): (&Reference, &str), names: &[String]) {
+    if !court.known.has_organization(home) {
         return; // The organization itself is at fault, which was said already.
     }
     for (index, name) in names.iter().enumerate() {
@@ -178,12 +172,10 @@ fn known_in<T: Object>(
             continue;
         }
         let (what, title) = (reference.what, item.value.title());
-        let message = format!(
-            "{title} names {what} `{}`, which organization `{}` does not have",
-            shown(name),
-            shown(home)
-        );
-        let candidates: Vec<String> = (reference.names)(&court.known).of(home).iter().map(|&name| name.into()).collect();
+        let message =
+            format!("{title} names {what} `{}`, which organization `{}` does not have", shown(name), shown(home));
+        let candidates: Vec<String> =
+            (reference.names)(&court.known).of(home).iter().map(|&name| name.into()).collect();
         let lost = Lost { at: item_place(item, reference.member, index), message, name };
         court.lost(lost, candidates.iter().map(String::as_str));
     }
@@ -194,7 +186,8 @@ fn check_url(court: &mut Court<'_>, item: &Item<Server>) {
     if court.conf.egress.allow_http || !item.value.url.to_ascii_lowercase().starts_with("http://") {
         return;
     }
-    let message = format!("the URL of {} begins with `http://`, which `egress.allow_http` does not allow", item.value.title());
+    let message =
+        format!("the URL of {} begins with `http://`, which `egress.allow_http` does not allow", item.value.title());
     court.faults.push(match item.origin {
         Origin::File { .. } => Fault::error(place(item, "url"), message),
         Origin::Api => Fault::warning(None, message),
@@ -208,7 +201,8 @@ fn check_credential(court: &mut Court<'_>, item: &Item<Server>) {
         item.value.credential.keys().filter(|name| name.to_ascii_lowercase().starts_with(&prefix)).collect();
     for name in taken {
         let title = item.value.title();
-        let message = format!("{title} has its credential in `{}`, which is a header of `attribution.prefix`", shown(name));
+        let message =
+            format!("{title} has its credential in `{}`, which is a header of `attribution.prefix`", shown(name));
         court.error(place(item, "credential"), message);
     }
 }

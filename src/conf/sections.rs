@@ -36,7 +36,8 @@ pub(super) fn read_conf(reader: &mut Reader<'_>, table: &Table) -> (Conf, Sectio
             let fault = Fault::error(origin, format!("`[[{name}]]` belongs in a policy file, not in the conf"));
             reader.faults.push(fault.hint("name the policy file in `policy.files`"));
         } else if !Conf::SECTIONS.contains(&name) {
-            unknown(reader, entry.at.clone(), name, "the conf", Conf::SECTIONS.iter().copied());
+            let message = format!("unknown section `{}` in the conf", shown(name));
+            unknown(reader, entry, message, Conf::SECTIONS.iter().copied());
         }
     }
     check_listeners(reader, &conf, &places);
@@ -45,7 +46,12 @@ pub(super) fn read_conf(reader: &mut Reader<'_>, table: &Table) -> (Conf, Sectio
     (conf, places)
 }
 
-pub(super) fn read_section<F: Form>(reader: &mut Reader<'_>, table: &Table, name: &'static str, all: &mut Sections) -> F {
+pub(super) fn read_section<F: Form>(
+    reader: &mut Reader<'_>,
+    table: &Table,
+    name: &'static str,
+    all: &mut Sections,
+) -> F {
     let empty = Table::default();
     let mut written = Written { table: &empty, span: 0..0, kind: &format!("[{name}]") };
     if let Some(entry) = table.get(name) {
@@ -65,30 +71,34 @@ pub(super) fn read_section<F: Form>(reader: &mut Reader<'_>, table: &Table, name
 /// No two listeners at one address, and at least one for agents.
 fn check_listeners(reader: &mut Reader<'_>, conf: &Conf, places: &Sections) {
     let gateway = places.of("gateway");
-    let written = gateway.map_or(0, |places| places.count("listen"));
-    if let (0, Some(at)) = (written, places.member("gateway", "listen")) {
+    let written = gateway.and_then(|places| places.count("listen"));
+    if let (Some(0), Some(at)) = (written, places.member("gateway", "listen")) {
         reader.fault(&at, "`gateway.listen` must name at least one address");
     }
-    if written > conf.gateway.listen.len() {
+    if written.is_some_and(|written| written > conf.gateway.listen.len()) {
         return; // Some entry is faulty, so indices say nothing.
     }
     let agents = conf.gateway.listen.iter().enumerate().map(|(index, listen)| {
-        (format!("gateway.listen[{index}]"), listen.address.clone(), gateway.and_then(|places| places.item("listen", index)))
+        (
+            format!("gateway.listen[{index}]"),
+            listen.address.clone(),
+            gateway.and_then(|places| places.item("listen", index)),
+        )
     });
     let ops = conf.ops.listen.iter().cloned().map(|at| ("ops.listen".to_owned(), at, places.member("ops", "listen")));
     let admin = conf.admin.listen.map(Address::Tcp).into_iter();
     let admin = admin.map(|at| ("admin.listen".to_owned(), at, places.member("admin", "listen")));
     let socket = conf.admin.socket.clone().map(Address::Unix).into_iter();
     let socket = socket.map(|at| ("admin.socket".to_owned(), at, places.member("admin", "socket")));
-    let mut seen: Vec<(String, Address)> = Vec::new();
+    let mut seen: Vec<(String, Address, Option<Range<usize>>)> = Vec::new();
     for (name, address, at) in agents.chain(ops).chain(admin).chain(socket) {
         let any_port = matches!(address, Address::Tcp(address) if address.port() == 0);
-        match seen.iter().find(|(_, other)| *other == address && !any_port) {
-            Some((other, _)) => {
-                let origin = at.as_ref().and_then(|at| reader.origin(at));
+        match seen.iter().find(|(_, other, _)| *other == address && !any_port) {
+            Some((other, _, other_at)) => {
+                let origin = at.as_ref().or(other_at.as_ref()).and_then(|at| reader.origin(at));
                 reader.faults.push(Fault::error(origin, format!("`{name}` and `{other}` are both `{address}`")));
             }
-            None => seen.push((name, address)),
+            None => seen.push((name, address, at)),
         }
     }
 }
@@ -96,7 +106,7 @@ fn check_listeners(reader: &mut Reader<'_>, conf: &Conf, places: &Sections) {
 /// Tokens are told apart by name and digest, and a TCP listener without any answers nobody.
 fn check_tokens(reader: &mut Reader<'_>, conf: &Conf, places: &Sections) {
     let tokens = &conf.admin.tokens;
-    if places.of("admin").map_or(0, |places| places.count("tokens")) > tokens.len() {
+    if places.of("admin").and_then(|places| places.count("tokens")).is_some_and(|written| written > tokens.len()) {
         return; // Some entry is faulty, so indices say nothing.
     }
     let at = |index| places.of("admin").and_then(|places| places.item("tokens", index)).unwrap_or_default();
@@ -121,7 +131,9 @@ fn check_discovery(reader: &mut Reader<'_>, conf: &Conf, places: &Sections) {
     if max_age < interval {
         let at = places.member("discovery", "max_age").or_else(|| places.member("discovery", "interval"));
         let origin = at.and_then(|at| reader.origin(&at));
-        let message = format!("`discovery.max_age` ({max_age}) is shorter than `discovery.interval` ({interval}): calls are refused in between");
+        let message = format!(
+            "`discovery.max_age` ({max_age}) is shorter than `discovery.interval` ({interval}): calls are refused in between"
+        );
         reader.faults.push(Fault::warning(origin, message));
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Value {
 pub(super) enum Node {
     /// JSON `null`: as good as not written.
     Null,
+    /// What a fault was already reported for: written, but not to be read.
+    Faulty,
     Text(String),
     Integer(i64),
     /// A number that is no 64-bit integer.
@@ -82,6 +84,7 @@ impl Value {
     pub(super) fn kind(&self) -> &'static str {
         match self.node {
             Node::Null => "null",
+            Node::Faulty => "what it is",
             Node::Text(_) => "a string",
             Node::Integer(_) => "an integer",
             Node::Number => "a number",

@@ -132,7 +132,8 @@ pub fn shown(text: &str) -> String {
 impl FromStr for Rate {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{}` is not a rate: write `N/s`, `N/min` or `N/hour`, N from 1 to 1000000000", shown(text));
+        let wrong =
+            || format!("`{}` is not a rate: write `N/s`, `N/min` or `N/hour`, N from 1 to 1000000000", shown(text));
         let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
         let per = match unit {
             "s" => RateUnit::Second,
@@ -229,8 +230,28 @@ mod tests {
     #[test]
     fn what_is_not_a_span_is_refused() {
         for text in [
-            "", "s", "30", "1.5", "1.5s", "-1s", "1M", "1y", "1 s", " 1s", "1s ", "1s1s", "1s1m", "1m1min", "1secs",
-            "1e3s", "+1s", "٣s", "99999999999999999999s", "18446744073709551615s", "10µs", "\n",
+            "",
+            "s",
+            "30",
+            "1.5",
+            "1.5s",
+            "-1s",
+            "1M",
+            "1y",
+            "1 s",
+            " 1s",
+            "1s ",
+            "1s1s",
+            "1s1m",
+            "1m1min",
+            "1secs",
+            "1e3s",
+            "+1s",
+            "٣s",
+            "99999999999999999999s",
+            "18446744073709551615s",
+            "10µs",
+            "\n",
         ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
@@ -254,8 +275,21 @@ mod tests {
     #[test]
     fn what_is_not_a_size_is_refused() {
         for text in [
-            "", "B", "1024", "1.5", "1.5MiB", "-1B", "1M", "1K", "1mb", "1kib", "1TiB", "18446744073709551615GiB", "1 MiB ",
-            "1MiB1KiB", "99999999999999999999B",
+            "",
+            "B",
+            "1024",
+            "1.5",
+            "1.5MiB",
+            "-1B",
+            "1M",
+            "1K",
+            "1mb",
+            "1kib",
+            "1TiB",
+            "18446744073709551615GiB",
+            "1 MiB ",
+            "1MiB1KiB",
+            "99999999999999999999B",
         ] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
@@ -267,14 +301,30 @@ mod tests {
         assert_eq!("1/s".parse(), rate(1, RateUnit::Second));
         assert_eq!("600/min".parse(), rate(600, RateUnit::Minute));
         assert_eq!("1000000000/hour".parse(), rate(1_000_000_000, RateUnit::Hour));
-        for text in ["", "600", "0/s", "1000000001/s", "-1/s", "1.5/s", "1/sec", "1/m", "1/h", "1/", "/s", "+1/s", "1/s/s", " 1/s"] {
+        for text in [
+            "",
+            "600",
+            "0/s",
+            "1000000001/s",
+            "-1/s",
+            "1.5/s",
+            "1/sec",
+            "1/m",
+            "1/h",
+            "1/",
+            "/s",
+            "+1/s",
+            "1/s/s",
+            " 1/s",
+        ] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn what_is_written_reads_as_the_same() {
-        for millis in [0, 1, 999, 1000, 1001, 60_000, 90_000, 3_600_000, 5_400_000, 86_400_000, 604_800_000, 86_400_001] {
+        for millis in [0, 1, 999, 1000, 1001, 60_000, 90_000, 3_600_000, 5_400_000, 86_400_000, 604_800_000, 86_400_001]
+        {
             let span = Span(Duration::from_millis(millis));
             assert_eq!(span.to_string().parse(), Ok(span));
         }

@@ -8,9 +8,12 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use serde_json::{Value as Json, json};
 use toolgate::{
-    conf::{self, Conf, Fault, Outcome, Sources, policy},
+    conf::{self, Fault, Outcome, Sources, policy},
     model::records::{Origin, Owned, Records},
 };
+
+mod options;
+mod policy_files;
 
 #[derive(Default)]
 struct Case {
@@ -114,11 +117,9 @@ fn records_json(records: &Records) -> Json {
 }
 
 fn resolved(case: &Case) -> Records {
-    let (loaded, sources, faults) = outcome(case).into_loaded().map_err(|(_, faults)| faults).unwrap();
-    assert!(!faults.iter().any(Fault::is_error));
-    let mut policy = loaded.policy;
+    let conf::Loaded { conf, mut policy, sources, .. } = outcome(case).into_loaded().unwrap();
     policy.add(api(case));
-    let (records, faults) = conf::resolve(policy, &loaded.conf, &sources);
+    let (records, faults) = conf::resolve(policy, &conf, &sources);
     assert!(!faults.iter().any(Fault::is_error), "{}", sources.render(&faults));
     records
 }
@@ -147,7 +148,11 @@ fn every_case_gives_the_faults_it_names() {
     for path in paths {
         let text = fs::read_to_string(&path).unwrap();
         let (case, sections) = parse(&text);
-        assert!(sections.iter().any(|(head, _)| head == "faults" || head == "records"), "{} expects nothing", path.display());
+        assert!(
+            sections.iter().any(|(head, _)| head == "faults" || head == "records"),
+            "{} expects nothing",
+            path.display()
+        );
         let mut fresh = String::new();
         for (head, body) in &sections {
             let expected = matches!(head.as_str(), "faults" | "records");
@@ -166,4 +171,48 @@ fn every_case_gives_the_faults_it_names() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn files_are_read_from_the_disk_in_name_order() {
+    let folder = std::env::temp_dir().join(format!("toolgate-conf-[{}]", std::process::id()));
+    fs::create_dir_all(folder.join("policy.d")).unwrap();
+    fs::write(folder.join("toolgate.toml"), "[policy]\nfiles = [\"policy.d/*.toml\", \"policy.d/b.toml\"]\n").unwrap();
+    let organization = |id| {
+        format!("[[organization]]\nid = \"{id}\"\nplan = \"team\"\nstatus = \"active\"\nsubscription = \"none\"\n")
+    };
+    for (file, id) in [("b.toml", "b"), ("a.toml", "a"), (".hidden.toml", "hidden"), ("c.toml.bak", "c")] {
+        fs::write(folder.join("policy.d").join(file), organization(id)).unwrap();
+    }
+    let loaded = conf::load(&folder.join("toolgate.toml")).into_loaded().unwrap();
+    assert_eq!(loaded.warnings, []);
+    let (records, _) = conf::resolve(loaded.policy, &loaded.conf, &loaded.sources);
+    let ids: Vec<_> = records.organizations.iter().map(|owned| owned.value.id.as_str()).collect();
+    assert_eq!(ids, ["a", "b"]);
+    fs::write(folder.join("policy.d/b.toml"), b"\n\xff").unwrap();
+    let rejected = conf::load(&folder.join("toolgate.toml")).into_loaded().unwrap_err();
+    let rendered = rejected.sources.render(&rejected.faults);
+    assert!(rendered.contains("policy.d/b.toml: it is not UTF-8 in line 2"), "{rendered}");
+    let conf::Rejected { faults, .. } = conf::load(&folder.join("none.toml")).into_loaded().unwrap_err();
+    assert!(faults[0].message.contains("none.toml"), "{faults:?}");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+proptest::proptest! {
+    /// Whatever a file holds, reading it ends in faults or in a conf, and every fault can be shown.
+    #[test]
+    fn no_text_breaks_the_reader(cut in 0usize..6000, put in "[\\[\\]{}\"'=.,#\\$a-z0-9é\\n\\\\ -]{0,12}", gap in 0usize..40) {
+        for text in [policy_files::EXAMPLE, &conf::reference()] {
+            let edge = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap();
+            let (from, to) = (edge(cut), edge(cut + gap));
+            let text = format!("{}{put}{}", &text[..from], &text[to..]);
+            for files in [[("toolgate.toml", text.as_str()), ("policy.toml", "")], [("toolgate.toml", ""), ("policy.toml", &text)]] {
+                let outcome = conf::from_texts(&files, &|_| None);
+                let faults = outcome.check(Records::default());
+                let rendered = outcome.sources.render(&faults);
+                proptest::prop_assert_eq!(faults.is_empty(), rendered.is_empty());
+                proptest::prop_assert!(rendered.lines().filter(|line| line.contains("error: ") || line.contains("warning: ")).count() >= faults.len());
+            }
+        }
+    }
 }
