@@ -15,6 +15,7 @@ pub mod envelope;
 pub mod exchange;
 pub mod legacy;
 pub mod modern;
+pub mod sessions;
 pub mod target;
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ pub fn is_reserved(name: &str, own_prefix: &str) -> bool {
 }
 
 /// A server as the gateway's own client sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// The judged URL.
     pub endpoint: Endpoint,
