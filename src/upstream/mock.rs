@@ -1,7 +1,7 @@
 //! A scripted server on 127.0.0.1 for the tests of this room and of discovery: one closure answers each request, and what it
 //! saw is kept.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used, clippy::disallowed_types)]
 
 use std::{
     collections::BTreeMap,
