@@ -371,11 +371,9 @@ fn classify(error: &reqwest::Error) -> ClientError {
         if inner.is::<rustls::Error>() {
             return ClientError::Tls;
         }
+        // An `io::Error` that wraps another error is silent on it in `source`.
         let wrapped = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>()) {
-            return ClientError::Tls;
-        }
-        cause = inner.source();
+        cause = wrapped.map(|wrapped| -> &(dyn StdError + 'static) { wrapped }).or_else(|| inner.source());
     }
     match error {
         error if error.is_connect() => ClientError::Connect,
@@ -387,3 +385,5 @@ fn classify(error: &reqwest::Error) -> ClientError {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;
