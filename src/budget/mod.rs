@@ -5,3 +5,10 @@
 mod local;
 
 pub use local::{Bucket, Registry, Scope};
+
+/// The clock of budgets and breakers: nanoseconds since `started`, plus an hour so that it never comes near zero.
+#[must_use]
+pub fn clock_nanos(started: std::time::Instant) -> u64 {
+    const AHEAD: u64 = 3_600_000_000_000;
+    AHEAD.saturating_add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}

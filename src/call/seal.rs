@@ -10,7 +10,11 @@ use aes_gcm::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use crate::{model::pin::Pin, policy::snapshot::ToolPolicy, refusal::Refusal};
+use crate::{
+    model::{jsonrpc::Document, pin::write_canonical},
+    policy::snapshot::ToolPolicy,
+    refusal::Refusal,
+};
 
 /// Marks a sealed state and its format.
 const PREFIX: &str = "tg1.";
@@ -59,9 +63,12 @@ pub fn open(
 }
 
 fn binding(key_id: &str, tool: &ToolPolicy, arguments: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let digest = Pin::of_value(arguments).map_err(|_| Refusal::InvalidParams("`arguments` must be JSON"))?;
+    let mut scratch = Vec::new();
+    let document = Document::parse(arguments, &mut scratch).map_err(|_| Refusal::Internal)?;
+    let mut canonical = Vec::with_capacity(arguments.len());
+    write_canonical(&mut canonical, &document.spanned_root());
     let mut hash = Sha256::new();
-    for part in [key_id.as_bytes(), tool.exposed.as_bytes(), tool.name.as_bytes(), &digest.0] {
+    for part in [key_id.as_bytes(), tool.exposed.as_bytes(), tool.name.as_bytes(), &canonical] {
         hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         hash.update(part);
     }

@@ -177,15 +177,16 @@ impl Compiler<'_, '_> {
         }
         let mut organizations = HashMap::new();
         for organization in &records.organizations {
-            let id: Arc<str> = organization.value.id.as_str().into();
+            let name = organization.value.id.as_str();
+            let id: Arc<str> = name.into();
             let rules = self.rules(&id);
-            let mut list = servers.remove(&*id).unwrap_or_default();
+            let mut list = servers.remove(name).unwrap_or_default();
             list.sort_by(|a, b| a.value.slug.cmp(&b.value.slug));
             let isolated = clashes(&list, &tools);
             let mut policy =
                 OrganizationPolicy { id: Arc::clone(&id), servers: HashMap::new(), exposed: HashMap::new() };
             for server in list {
-                let known = tools.remove(&(&*id, server.value.slug.as_str())).unwrap_or_default();
+                let known = tools.remove(&(name, server.value.slug.as_str())).unwrap_or_default();
                 let Some(server) = self.server(&id, server, &known, (&rules, &isolated)) else { continue };
                 let server = Arc::new(server);
                 for tool in server.tools.values() {

@@ -84,6 +84,44 @@ pub struct Settings {
     pub state_key: [u8; 32],
 }
 
+impl Default for Settings {
+    /// What holds before the first policy: the conf's defaults.
+    fn default() -> Self {
+        Self {
+            product: "Toolgate".to_owned(),
+            console: "the Toolgate console".to_owned(),
+            base_path: "/gateway".to_owned(),
+            allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
+            attribution_prefix: "x-toolgate-".to_owned(),
+            arguments_bytes_max: 256 << 10,
+            body_bytes_max: 1 << 20,
+            headers_bytes_max: 64 << 10,
+            in_flight_max: 10_000,
+            list_cache_bytes_max: 64 << 20,
+            request_body_timeout: Duration::from_secs(30),
+            request_header_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(75),
+            connect_timeout: Duration::from_secs(5),
+            failed_auth: None,
+            discovery_max_age: Duration::from_secs(3600),
+            state_key: [0; 32],
+        }
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings").field("product", &self.product).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
 /// One of the tokens of a key.
 #[derive(Clone, Debug)]
 pub struct Token {

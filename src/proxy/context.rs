@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access_log::AccessLog,
-    budget::Failures,
+    budget::{Failures, clock_nanos},
     call::{Admitted, Asked, Now, attribution::Attribution, input::Note},
     metrics::Metrics,
     model::id::RequestId,
@@ -65,6 +65,12 @@ impl Gateway {
         Self(Arc::new(state))
     }
 
+    /// What all requests share.
+    #[must_use]
+    pub fn shared(&self) -> Arc<State> {
+        Arc::clone(&self.0)
+    }
+
     pub(super) fn now(&self) -> Now {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
         Now { unix, nanos: self.nanos() }
@@ -95,13 +101,6 @@ impl Gateway {
     pub(super) fn count_outside(&self, refusal: &Refusal) {
         self.0.metrics.request("other", "_other", None, &refusal.outcome());
     }
-}
-
-/// The clock of budgets and breakers: nanoseconds since `started`, plus an hour so that it never comes near zero.
-#[must_use]
-pub fn clock_nanos(started: Instant) -> u64 {
-    const AHEAD: u64 = 3_600_000_000_000;
-    AHEAD.saturating_add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// One place among the requests being served; given back when dropped.

@@ -30,7 +30,7 @@ use pingora::{
     upstreams::peer::HttpPeer,
 };
 
-pub use context::{Context, Gateway};
+pub use context::{Context, Gateway, State};
 pub use edge::Edge;
 
 #[async_trait]

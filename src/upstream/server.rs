@@ -10,7 +10,11 @@ use std::{
     time::Duration,
 };
 
-use pingora::{protocols::ALPN, tls::CertKey, upstreams::peer::HttpPeer, utils::tls::WrappedX509};
+use pingora::{
+    protocols::ALPN,
+    upstreams::peer::HttpPeer,
+    utils::tls::{CertKey, WrappedX509},
+};
 
 use super::{
     breaker::Health,
