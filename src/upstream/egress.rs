@@ -6,7 +6,10 @@
 //!
 //! **Invariant.** No text of this room repeats the URL it refuses: URLs may hold secrets.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+};
 
 use ipnet::IpNet;
 use rustls::pki_types::ServerName;
@@ -28,7 +31,7 @@ pub struct EgressRules {
 }
 
 /// A server's URL, judged and taken apart. Holds no user name, password or fragment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// HTTPS; plain HTTP otherwise.
     pub https: bool,
@@ -42,6 +45,14 @@ pub struct Endpoint {
     pub sni: String,
     /// The address, where the host is written as one.
     pub literal: Option<IpAddr>,
+}
+
+impl fmt::Debug for Endpoint {
+    /// Without the query, which may hold a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path_and_query.split('?').next().unwrap_or_default();
+        write!(f, "Endpoint({}://{}{path})", if self.https { "https" } else { "http" }, self.authority())
+    }
 }
 
 impl Endpoint {
@@ -205,7 +216,8 @@ fn judge_host(url: &Url, rules: &EgressRules) -> Result<(String, Option<IpAddr>)
         Host::Ipv6(ip) => Ok((ip.to_string(), Some(IpAddr::V6(ip)))),
         Host::Domain(name) => {
             let name = name.strip_suffix('.').unwrap_or(name);
-            if ServerName::try_from(name).is_err() {
+            let empty_label = name.split('.').any(str::is_empty);
+            if empty_label || ServerName::try_from(name).is_err() {
                 return Err(UrlFault::Host);
             }
             let local = name == "localhost" || name.ends_with(".localhost");

@@ -284,6 +284,9 @@ mod tests {
         assert!(!fault.contains("canary"), "{fault}");
         let tls = TlsOptions { ca_pem: None, identity_pem: Some((b"canary".to_vec(), b"canary".to_vec())) };
         assert!(!format!("{tls:?}").contains("canary"));
+        let target = super::super::mock::target("https://127.0.0.1:1/mcp?key=canary");
+        let target = Target { tls: Arc::new(tls), ..target };
+        assert!(!format!("{target:?}").contains("canary"), "{target:?}");
     }
 
     #[test]

@@ -95,6 +95,92 @@ fn the_gateway_itself_is_never_opened() {
     assert!(judge_address("[::1]:8081".parse().unwrap(), &rules));
 }
 
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config { failure_persistence: None, ..Default::default() })]
+
+    /// Whatever is put together from what URLs are made of: no panic, and what passes is public HTTPS that reads the same again.
+    #[test]
+    fn whatever_passes_is_public_https(parts in proptest::collection::vec(proptest::sample::select(PIECES.to_vec()), 0..8)) {
+        let text = format!("https://{}", parts.concat());
+        let rules = EgressRules::default();
+        if let Ok(end) = judge_url(&text, &rules) {
+            assert!(end.https && end.port != 0 && !end.host.is_empty(), "{text}");
+            assert!(end.literal.is_none_or(|ip| judge_ip(ip, &rules)), "{text}");
+            assert_ne!(end.host.rsplit('.').next(), Some("localhost"), "{text}");
+            assert!(end.url().bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
+            assert_eq!(judge_url(&end.url(), &rules), Ok(end), "{text}");
+        }
+    }
+
+    /// An address stays as closed as the IPv4 address in it, in every family that carries one.
+    #[test]
+    fn embedding_opens_nothing(bits: u32) {
+        let inner = Ipv4Addr::from_bits(bits);
+        let mapped = IpAddr::V6(inner.to_ipv6_mapped());
+        assert_eq!(judge_ip(mapped, &EgressRules::default()), judge_ip(inner.into(), &EgressRules::default()));
+        let [a, b, c, d] = inner.octets().map(u16::from);
+        let (high, low) = (a << 8 | b, c << 8 | d);
+        for carrier in [
+            Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
+            Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
+            Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, !high, !low),
+        ] {
+            assert!(!judge_ip(carrier.into(), &EgressRules::default()));
+            let all = opened(&["::/0"]);
+            assert_eq!(judge_ip(carrier.into(), &all), judge_ip(inner.into(), &all), "{carrier} carries {inner}");
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_shows_no_query() {
+    let end = judge_url("https://h.example:81/mcp?key=canary", &EgressRules::default()).unwrap();
+    assert_eq!(format!("{end:?}"), "Endpoint(https://h.example:81/mcp)");
+}
+
+const PIECES: [&str; 40] = [
+    "127.0.0.1",
+    "0x7f",
+    "1",
+    "0",
+    "10",
+    "255",
+    "8.8.8.8",
+    ".",
+    "..",
+    ":",
+    ":443",
+    ":0",
+    ":99999",
+    "/",
+    "//",
+    "?",
+    "#",
+    "@",
+    "a",
+    "b-c",
+    "xn--",
+    "localhost",
+    "example.com",
+    "[",
+    "]",
+    "[::1]",
+    "[2606:4700::1]",
+    "::ffff:",
+    "%31",
+    "%00",
+    "%2e",
+    "\u{ff11}",
+    "\u{3002}",
+    "ß",
+    "é",
+    "\\",
+    " ",
+    "\r\n",
+    "\t",
+    "_",
+];
+
 const REFUSED_URLS: &[(&str, UrlFault)] = &[
     ("http://mcp.example.com/mcp", Scheme),
     ("ftp://mcp.example.com/mcp", Scheme),
@@ -110,6 +196,9 @@ const REFUSED_URLS: &[(&str, UrlFault)] = &[
     ("https:///mcp", Host),
     ("https:///127.0.0.1/mcp", Host),
     ("https://./mcp", Host),
+    ("https://localhost../mcp", Host),
+    ("https://a..b/mcp", Host),
+    ("https://.a/mcp", Host),
     ("https://exa mple.com/", Character),
     (" https://mcp.example.com/", Character),
     ("https://mcp.example.com/\r\nX: y", Character),
