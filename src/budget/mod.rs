@@ -2,8 +2,10 @@
 //!
 //! Floor 2. No lock on a call's path: a bucket is one atomic.
 
+mod failures;
 mod local;
 
+pub use failures::Failures;
 pub use local::{Bucket, Registry, Scope};
 
 /// The clock of budgets and breakers: nanoseconds since `started`, plus an hour so that it never comes near zero.

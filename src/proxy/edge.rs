@@ -72,7 +72,7 @@ impl HttpServerApp for Edge {
         let snapshot = self.gateway.snapshot();
         let request_id = self.gateway.new_request_id().to_string();
         let edge = FromEdge { signals: Arc::clone(&signals), snapshot, request_id };
-        session.req_header_mut().extensions.insert(edge);
+        session.req_header_mut().extensions_mut().insert(edge);
         session.set_total_drain_timeout(Some(DRAIN));
         session.set_pipelining_enabled(true);
         let (held, mut back) = Held::wrap(session, Arc::clone(&signals));

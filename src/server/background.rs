@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -179,52 +182,61 @@ async fn reopen_on_usr1(rooms: Arc<Rooms>) {
 
 /// The ops listener, and readiness.
 async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
-    let bound = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let bound = Arc::new(AtomicBool::new(false));
     tokio::spawn(watch_listeners(Arc::clone(rooms), Arc::clone(&bound)));
     let Some(address) = rooms.conf.ops.listen.clone() else { return Ok(()) };
     let ready = {
         let rooms = Arc::clone(rooms);
         move || ops::Readiness {
             snapshot: rooms.live.load().is_some(),
-            listeners: bound.load(std::sync::atomic::Ordering::Relaxed),
+            listeners: bound.load(Ordering::Relaxed),
             discovered: rooms.schedule.get().is_some_and(Schedule::first_round_done),
             stopping: *rooms.stopping.borrow(),
         }
     };
-    let before_scrape = {
+    let metrics = {
         let rooms = Arc::clone(rooms);
         move || {
             let rooms = Arc::clone(&rooms);
-            async move { gauges(&rooms).await }.boxed()
+            async move { scrape(&rooms).await }.boxed()
         }
     };
-    let state = ops::State::new(Arc::clone(&rooms.metrics), Box::new(ready), Box::new(before_scrape));
+    let state = ops::State::new(Box::new(ready), Box::new(metrics));
     ops::start(&address, state).await.map_err(|why| StartError::Listen(format!("ops.listen: {address}: {why}")))
 }
 
-/// Values that are read when somebody looks.
-async fn gauges(rooms: &Rooms) {
-    let Some(snapshot) = rooms.live.load() else { return };
-    rooms.metrics.set_snapshot(snapshot.revision, snapshot.created);
-    for ((server, state), count) in rooms.control.tool_counts().await {
-        rooms.metrics.set_tools(&server, state.as_str(), count);
-    }
-    let now_ms = clock_nanos(rooms.state.started) / 1_000_000;
+/// The text of `/metrics`, with the values that are read when somebody looks.
+async fn scrape(rooms: &Rooms) -> Vec<u8> {
+    let snapshot = rooms.live.load();
+    let tools = rooms.control.tool_counts().await;
     let sessions = rooms.sessions.counts().await;
-    for organization in snapshot.organizations.values() {
-        for server in organization.servers.values() {
-            let health = &server.upstream.health;
-            rooms.metrics.set_in_flight(&server.slug, u64::from(health.in_flight()));
-            rooms.metrics.set_discovery_age(&server.slug, Duration::from_millis(health.listing_age_ms(now_ms)));
-            let name = format!("{}/{}", organization.id, server.slug);
-            let open = sessions.get(name.as_str()).copied().unwrap_or(0);
-            rooms.metrics.set_sessions(&server.slug, u64::try_from(open).unwrap_or(u64::MAX));
+    let now_ms = clock_nanos(rooms.state.started) / 1_000_000;
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    rooms.metrics.render(|scrape| {
+        scrape.access_log_dropped(rooms.log.dropped());
+        let Some(snapshot) = snapshot else { return };
+        scrape.requests(rooms.state.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
+        let age = unix.saturating_sub(Duration::from_secs(u64::try_from(snapshot.created).unwrap_or(0)));
+        scrape.snapshot(snapshot.revision, age);
+        for ((server, state), count) in &tools {
+            scrape.tools(server, state.as_str(), *count);
         }
-    }
+        for organization in snapshot.organizations.values() {
+            for server in organization.servers.values() {
+                let health = &server.upstream.health;
+                scrape.in_flight(&server.slug, u64::from(health.in_flight()));
+                scrape.breaker(&server.slug, health.is_open());
+                scrape.discovery_age(&server.slug, Duration::from_millis(health.listing_age_ms(now_ms)));
+                let name = format!("{}/{}", organization.id, server.slug);
+                let open = sessions.get(name.as_str()).copied().unwrap_or(0);
+                scrape.sessions(&server.slug, u64::try_from(open).unwrap_or(u64::MAX));
+            }
+        }
+    })
 }
 
 /// Marks the listeners as bound once each takes a connection; a listener that never does ends the process.
-async fn watch_listeners(rooms: Arc<Rooms>, bound: Arc<std::sync::atomic::AtomicBool>) {
+async fn watch_listeners(rooms: Arc<Rooms>, bound: Arc<AtomicBool>) {
     const LIMIT: Duration = Duration::from_secs(20);
     let all = async {
         for listen in &rooms.conf.gateway.listen {
@@ -237,7 +249,7 @@ async fn watch_listeners(rooms: Arc<Rooms>, bound: Arc<std::sync::atomic::Atomic
         tracing::error!("a gateway listener does not take connections; the process ends");
         std::process::exit(71);
     }
-    bound.store(true, std::sync::atomic::Ordering::Relaxed);
+    bound.store(true, Ordering::Relaxed);
 }
 
 async fn answers(address: &Address) -> bool {

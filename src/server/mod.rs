@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::{runtime::Runtime, sync::watch};
 
 use crate::{
-    access_log::AccessLog,
+    access_log::{self, AccessLog},
     budget::Failures,
     conf::{self, Conf},
     control::{Control, Rejected},
@@ -118,8 +118,12 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         .enable_all()
         .build()?;
     let metrics = Arc::new(Metrics::new());
-    let log = AccessLog::start(&conf.log.access, Arc::clone(&metrics))
-        .map_err(|why| StartError::Listen(format!("log.access: {why}")))?;
+    let log = AccessLog::open(&match &conf.log.access {
+        conf::AccessLog::Stdout => access_log::Target::Stdout,
+        conf::AccessLog::Off => access_log::Target::Off,
+        conf::AccessLog::File(path) => access_log::Target::File(path.clone()),
+    })
+    .map_err(|why| StartError::Listen(format!("log.access: {why}")))?;
     let live = Arc::new(Live::default());
     let resolver = Resolver::system();
     let client = Arc::new(Client::new(resolver.clone()));
