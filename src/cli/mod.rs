@@ -1,1 +1,3 @@
-//! (stub)
+//! Commands: a file each.
+
+pub mod demo_server;
