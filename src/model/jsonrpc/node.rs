@@ -100,7 +100,7 @@ impl<'d> Node<'d> {
         match self.entries.first() {
             Some(Entry::Static(StaticNode::I64(value))) => Some(*value as f64),
             Some(Entry::Static(StaticNode::U64(value))) => Some(*value as f64),
-            Some(Entry::Static(StaticNode::F64(value))) => Some(f64::from(*value)),
+            Some(Entry::Static(StaticNode::F64(value))) => Some(*value),
             _ => None,
         }
     }
