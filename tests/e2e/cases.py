@@ -82,28 +82,39 @@ CASES = {
     ],
     "slow": [refused("stall", {"seconds": STALL_S}, "upstream_timeout")],
 }
+EVERY_READ = ["echo", "get-sum", "get-structured-content", "trigger-long-running-operation", "get-resource-links"]
 DRIFT = refused("forecast", {"city": "Bern"}, "tool_definition_changed")
 DRIFTING = ("fast", "modern")
 
-# What a key with the grants below sees: (access, tools that are approved as read, write, blocked, pinned to another hash).
+# What the key may use, and what is pinned as which class. `stale` is pinned to a definition that the server never had.
 POLICY = {
-    "fast": ("read", ["add", "echo", "count", "big", "fail", "forecast"], ["erase"], ["draft"], []),
-    "every": (
-        ["echo", "get-sum", "get-structured-content", "trigger-long-running-operation", "get-resource-links",
-         "gzip-file-as-resource", "get-annotated-message"],
-        ["echo", "get-sum", "get-structured-content", "trigger-long-running-operation", "get-resource-links", "get-env"],
-        [], [], ["get-annotated-message"],
-    ),
-    "modern": ("read", ["add", "echo", "count", "big", "fail", "reject", "liar", "forecast"], ["erase"], ["draft"], []),
-    "slow": ("read", ["stall"], [], [], []),
+    "fast": {
+        "access": "read",
+        "read": ["add", "echo", "count", "big", "fail", "forecast"],
+        "write": ["erase"],
+        "blocked": ["draft"],
+    },
+    "every": {
+        "access": "selected",
+        "tools": EVERY_READ + ["gzip-file-as-resource", "get-annotated-message"],
+        "read": EVERY_READ + ["get-env"],
+        "stale": ["get-annotated-message"],
+    },
+    "modern": {
+        "access": "read",
+        "read": ["add", "echo", "count", "big", "fail", "reject", "liar", "forecast"],
+        "write": ["erase"],
+        "blocked": ["draft"],
+    },
+    "slow": {"access": "read", "read": ["stall"]},
 }
-NEVER_RUN = ("erase", "draft")
+NEVER_SEEN = ("erase", "draft", "the caller's credential")
 
 
 def listed(slug):
     """The server's own names of the tools that the key must see."""
-    access, read, _, _, _ = POLICY[slug]
-    return sorted(name for name in read if access == "read" or name in access)
+    policy = POLICY[slug]
+    return sorted(name for name in policy["read"] if name in policy.get("tools", policy["read"]))
 
 
 def judge(case, exposed, answer, through_gate):

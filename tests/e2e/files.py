@@ -58,8 +58,12 @@ def exposure():
 def run(command):
     """None when `command` succeeds, else what it said."""
     result = subprocess.run(
-        [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=60,
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
     )
     return None if result.returncode == 0 else f"exit {result.returncode}\n{result.stdout[-3000:]}"
 

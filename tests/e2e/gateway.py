@@ -12,6 +12,12 @@ from peers import Process, free_ports, request
 TOKEN = "toolgate_e2e_key"
 READY_TIMEOUT_S = 60
 WRONG_PIN = "0" * 64
+DECISIONS = {
+    "read": {"class": "read"},
+    "write": {"class": "write"},
+    "blocked": {"class": "read", "status": "blocked"},
+    "stale": {"class": "read"},
+}
 
 
 class Gateway:
@@ -85,21 +91,22 @@ def policy(servers):
     ]
     by_slug = {server.slug: server for server in servers} | {"slow": next(s for s in servers if s.slug == "modern")}
     for slug, server in by_slug.items():
-        access, read, write, blocked, wrong = POLICY[slug]
+        rules = POLICY[slug]
         limits = {"timeout": "1s"} if slug == "slow" else {"result_limit": RESULT_LIMIT}
         parts.append(table("server", organization="e2e", slug=slug, url=server.url, **limits))
-        grant = {"access": access} if isinstance(access, str) else {"access": "selected", "tools": access}
-        parts.append(table("grant", key="client", server=slug, **grant))
-        for names, extra in ((read, {"class": "read"}), (write, {"class": "write"}), (blocked, {"class": "read", "status": "blocked"})):
-            for name in names:
-                pin = jcs.pin(server.tools[name])
-                parts.append(table("approval", server=slug, tool=name, sha256=pin, labels=[], **extra))
-        for name in wrong:
-            parts.append(table("approval", server=slug, tool=name, sha256=WRONG_PIN, labels=[], **{"class": "read"}))
+        selection = {"tools": rules["tools"]} if "tools" in rules else {}
+        parts.append(table("grant", key="client", server=slug, access=rules["access"], **selection))
+        for kind, members in DECISIONS.items():
+            for name in rules.get(kind, []):
+                pin = WRONG_PIN if kind == "stale" else jcs.pin(server.tools[name])
+                parts.append(table("approval", server=slug, tool=name, sha256=pin, labels=[], **members))
     return "\n".join(parts)
 
 
 def table(kind, **members):
     """One TOML table of an array; strings and lists of strings are all that is needed."""
-    lines = [f"{name} = {list(map(str, value)) if isinstance(value, list) else repr(value)}" for name, value in members.items()]
+    lines = [
+        f"{name} = {list(map(str, value)) if isinstance(value, list) else repr(value)}"
+        for name, value in members.items()
+    ]
     return "\n".join([f"[[{kind}]]", *lines, ""]).replace("'", '"')

@@ -1,4 +1,7 @@
-"""Brings the pinned peers into `target/e2e`, once: npm packages, two Python environments, Node.js if the machine's is too old."""
+"""Brings the pinned peers into `target/e2e`, once.
+
+npm packages, two Python environments, and a Node.js when the machine's is too old.
+"""
 
 import hashlib
 import os
@@ -100,7 +103,13 @@ def digest(text):
 def run(command, folder, env=None):
     """Runs an installer; its words are shown when it fails."""
     result = subprocess.run(
-        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         timeout=INSTALL_TIMEOUT_S,
     )
     if result.returncode != 0:

@@ -3,6 +3,7 @@
 An integer keeps its own digits, also beyond 2^53, as the gateway documents for pins.
 """
 
+import decimal
 import hashlib
 import json
 
@@ -38,21 +39,19 @@ def canonical(value):
 
 def string(text):
     """A string with the fewest escapes."""
-    escape = lambda c: ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c)
+
+    def escape(c):
+        return ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c)
+
     return '"' + "".join(map(escape, text)) + '"'
 
 
 def number(value):
-    """A double as ECMAScript's Number::toString prints it."""
+    """A double as ECMAScript's Number::toString prints it: the shortest digits, then where the point goes."""
     if value == 0:
         return "0"
-    sign, value = ("-", -value) if value < 0 else ("", value)
-    mantissa, _, exponent = f"{value!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    fraction = "" if fraction == "0" else fraction
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) if whole != "0" else int(exponent or 0) - (len(fraction) - len(fraction.lstrip("0")))
-    digits = digits.rstrip("0")
+    negative, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
+    sign, digits, point = "-" * negative, "".join(map(str, digits)), len(digits) + exponent
     if len(digits) <= point <= 21:
         return sign + digits + "0" * (point - len(digits))
     if 0 < point <= 21:
@@ -64,15 +63,23 @@ def number(value):
 
 
 KNOWN = [  # RFC 8785, sections 3.2.2 and 3.2.3 and appendix B
-    ('{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"literals":[null,true,false]}',
-     '{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27]}'),
-    ('{"\\u20ac":1,"\\r":2,"\\ufb33":3,"1":4,"\\ud83d\\ude00":5,"\\u0080":6,"\\u00f6":7}',
-     '{"\\r":2,"1":4,"\u0080":6,"\u00f6":7,"\u20ac":1,"\U0001f600":5,"\ufb33":3}'),
+    (
+        '{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"literals":[null,true,false]}',
+        '{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27]}',
+    ),
+    (
+        '{"\\u20ac":1,"\\r":2,"\\ufb33":3,"1":4,"\\ud83d\\ude00":5,"\\u0080":6,"\\u00f6":7}',
+        '{"\\r":2,"1":4,"\u0080":6,"\u00f6":7,"\u20ac":1,"\U0001f600":5,"\ufb33":3}',
+    ),
     ('"\\u20ac$\\u000F\\u000aA\'\\u0042\\u0022\\u005c\\\\\\"\\/"', '"\u20ac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"'),
-    ("[-0.0,5e-324,-5e-324,1.7976931348623157e308,9007199254740992.0,295147905179352830000.0]",
-     "[0,5e-324,-5e-324,1.7976931348623157e+308,9007199254740992,295147905179352830000]"),
-    ("[9.999999999999997e22,1e23,999999999999999700000.0,1e21,0.000001,1e-7,333333333.3333332,1424953923781206.2]",
-     "[9.999999999999997e+22,1e+23,999999999999999700000,1e+21,0.000001,1e-7,333333333.3333332,1424953923781206.2]"),
+    (
+        "[-0.0,5e-324,-5e-324,1.7976931348623157e308,9007199254740992.0,295147905179352830000.0]",
+        "[0,5e-324,-5e-324,1.7976931348623157e+308,9007199254740992,295147905179352830000]",
+    ),
+    (
+        "[9.999999999999997e22,1e23,999999999999999700000.0,1e21,0.000001,1e-7,333333333.3333332,1424953923781206.2]",
+        "[9.999999999999997e+22,1e+23,999999999999999700000,1e+21,0.000001,1e-7,333333333.3333332,1424953923781206.2]",
+    ),
     ("[10.0,100.5,1.0,0.1,123456.789,9007199254740993]", "[10,100.5,1,0.1,123456.789,9007199254740993]"),
 ]
 

@@ -22,7 +22,10 @@ class Process:
         self.name, self.log = name, log
         with open(log, "wb") as sink:
             self.child = subprocess.Popen(
-                [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
                 env=os.environ | (env or {}),
             )
 
@@ -85,7 +88,13 @@ def start(peers, folder):
     loopback = (peers.npm / "servers" / "loopback.mjs").as_uri()
     ports = free_ports(3)
     servers = [
-        Server("fast", [peers.modern, HERE / "servers/fast.py", ports[0]], folder, {"FASTMCP_CHECK_FOR_UPDATES": "off"}, ports[0]),
+        Server(
+            "fast",
+            [peers.modern, HERE / "servers/fast.py", ports[0]],
+            folder,
+            {"FASTMCP_CHECK_FOR_UPDATES": "off"},
+            ports[0],
+        ),
         Server("every", [peers.node, "--import", loopback, everything], folder, {"PORT": str(ports[1])}, ports[1]),
         Server("modern", [peers.modern, HERE / "servers/modern.py", ports[2]], folder, None, ports[2]),
     ]
@@ -105,7 +114,11 @@ def modern_tools(port):
     """All pages of `tools/list` in the modern era; None when the server does not speak it."""
     tools, cursor = [], None
     while True:
-        meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}, META + "clientInfo": {"name": "e2e", "version": "1"}}
+        meta = {
+            META + "protocolVersion": MODERN,
+            META + "clientCapabilities": {},
+            META + "clientInfo": {"name": "e2e", "version": "1"},
+        }
         params = {"_meta": meta} | ({"cursor": cursor} if cursor is not None else {})
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
         status, _, body = rpc(port, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}, headers)

@@ -62,8 +62,11 @@ class Driver:
         folder = installed.npm / "clients"
         self.log = open(log, "wb")
         self.child = subprocess.Popen(
-            [str(getattr(installed, interpreter)), str(folder / script)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self.log, text=True,
+            [str(getattr(installed, interpreter)), str(folder / script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
         )
         self.lines, self.deadline = queue.Queue(), time.monotonic() + DRIVER_TIMEOUT_S
         threading.Thread(target=self.read, daemon=True).start()
@@ -169,7 +172,9 @@ def follow(run, name, server, sessions, driver):
             continue
         run.score.add(row, "connect", None if "error" not in connected else str(connected["error"]))
         names = sorted(tool["name"] for tool in listed.get("tools", []))
-        run.score.add(row, "list", None if names == one["names"] else f"{listed.get('error', names)} instead of {one['names']}")
+        run.score.add(
+            row, "list", None if names == one["names"] else f"{listed.get('error', names)} instead of {one['names']}"
+        )
         for case, exposed in one["rows"]:
             run.score.add(row, case.label(), cases.judge(case, exposed, driver.answer(), bool(run.gateway)))
         if any(step["op"] == "wait" for step in one["script"]["steps"]):
@@ -182,7 +187,9 @@ def await_drift(gateway, slug):
     meta = {peers.META + "protocolVersion": peers.MODERN, peers.META + "clientCapabilities": {}}
     params = {"name": cases.DRIFT.tool, "arguments": cases.DRIFT.arguments, "_meta": meta}
     headers = {
-        "Authorization": f"Bearer {TOKEN}", "MCP-Protocol-Version": peers.MODERN, "Mcp-Method": "tools/call",
+        "Authorization": f"Bearer {TOKEN}",
+        "MCP-Protocol-Version": peers.MODERN,
+        "Mcp-Method": "tools/call",
         "Mcp-Name": cases.DRIFT.tool,
     }
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -196,12 +203,12 @@ def await_drift(gateway, slug):
 
 
 def untouched(run, servers):
-    """The servers' own count of the tools that were always refused."""
+    """The servers' own count of what must never have reached them: tools always refused, the caller's key."""
     for server in servers:
         seen = server.seen() if server.slug in cases.DRIFTING else None
         if seen is not None:
-            ran = {name: seen[name] for name in cases.NEVER_RUN if seen.get(name)}
-            run.score.add(("(gateway)", server.slug, "refused"), "never reached", f"ran: {ran}" if ran else None)
+            came = {name: seen[name] for name in cases.NEVER_SEEN if seen.get(name)}
+            run.score.add(("(gateway)", server.slug, "refused"), "never reached", f"came: {came}" if came else None)
 
 
 def main():
@@ -237,7 +244,9 @@ def main():
     except (RuntimeError, OSError, KeyError) as error:
         run.score.add(("(runner)", "", ""), "set-up", f"{type(error).__name__}: {error}")
     finally:
-        for process in [s.process for s in servers] + ([run.gateway.process] if hasattr(run.gateway, "process") else []):
+        for process in [s.process for s in servers] + (
+            [run.gateway.process] if hasattr(run.gateway, "process") else []
+        ):
             process.stop()
     code = run.score.show()
     print(f"e2e: {time.monotonic() - started:.0f} s" + (f", logs in {run.folder}" if code or run.keep else ""))

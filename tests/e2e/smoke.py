@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""The release binary does what a first look shows: it serves, refuses a stranger, ends cleanly; the demo plays. smoke.py TOOLGATE"""
+"""The release binary does what a first look shows: `smoke.py TOOLGATE`.
+
+It serves, refuses a stranger, ends cleanly; and the demo plays.
+"""
 
 import pathlib
 import subprocess
@@ -40,10 +43,17 @@ def serve(binary, folder):
     try:
         yield "readyz is 200 with no server at all", ready(process, ops)
         status, headers, body = request(port, "POST", "/gateway/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
-        right = status == 401 and headers.get("www-authenticate") == "Bearer" and headers.get("x-request-id", "").startswith("req_")
+        right = (
+            status == 401
+            and headers.get("www-authenticate") == "Bearer"
+            and headers.get("x-request-id", "").startswith("req_")
+        )
         yield "a request without a key is 401", None if right else f"{status} {headers} {body}"
         status, _, body = request(ops, "GET", "/metrics")
-        yield "metrics are served", None if status == 200 and "toolgate_build_info" in body else f"{status} {body[:500]}"
+        yield (
+            "metrics are served",
+            None if status == 200 and "toolgate_build_info" in body else f"{status} {body[:500]}",
+        )
     except OSError as error:
         yield "serve answers", f"{error!r}\n{process.tail()}"
     finally:
@@ -69,12 +79,19 @@ def demo(binary):
     """`demo --once` plays every step and exits 0."""
     try:
         result = subprocess.run(
-            [str(binary), "demo", "--once"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=DEMO_TIMEOUT_S,
+            [str(binary), "demo", "--once"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEMO_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired as hang:
         return "toolgate demo --once", f"hangs: {hang.stdout}"
-    return "toolgate demo --once", None if result.returncode == 0 else f"exit {result.returncode}\n{result.stdout[-4000:]}"
+    return (
+        "toolgate demo --once",
+        None if result.returncode == 0 else f"exit {result.returncode}\n{result.stdout[-4000:]}",
+    )
 
 
 if __name__ == "__main__":
