@@ -1,7 +1,6 @@
 """The gateway under test: its conf and policy files, its start and its end."""
 
 import hashlib
-import pathlib
 import subprocess
 import time
 

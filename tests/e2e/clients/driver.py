@@ -23,7 +23,7 @@ async def drive(connect):
         except BaseException as error:
             if not opened:
                 say(failure(error))
-                for step in session["steps"]:
+                for _ in session["steps"]:
                     say({"error": {"code": None, "message": "not connected"}})
             else:
                 print(f"closing: {error!r}", file=sys.stderr)
