@@ -68,7 +68,7 @@ CASES = {
         Case("add", {"a": 2, "b": 3}, ("structured", {"sum": 5})),
         Case("echo", {"text": "caf\u00e9 \u2615"}, ("text", "caf\u00e9 \u2615")),
         Case("count", {"to": PROGRESS_STEPS}, ("text", f"counted to {PROGRESS_STEPS}"), progress=PROGRESS_STEPS),
-        Case("big", {"kib": 40}, ("text", "xxxx")),
+        Case("big", {"kib": 24}, ("text", "xxxx")),
         Case("fail", {"message": "no such row"}, ("failed", "no such row")),
         refused("add", {"a": "two", "b": 3}, "invalid_tool_arguments"),
         refused("add", {}, "invalid_tool_arguments"),
