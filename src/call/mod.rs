@@ -7,6 +7,7 @@ pub mod answer;
 pub mod arguments;
 pub mod attribution;
 pub mod authenticate;
+mod fit;
 pub mod headers;
 pub mod hello;
 pub mod input;

@@ -107,8 +107,8 @@ pub(super) struct Held {
     signals: Arc<Signals>,
     timer: Option<Pin<Box<Sleep>>>,
     head: Option<Box<ResponseHeader>>,
-    /// The client has the whole answer.
-    ended: bool,
+    /// The client has the whole answer, since then.
+    ended: Option<Instant>,
     expects_continue: bool,
 }
 
@@ -126,7 +126,7 @@ impl Held {
             signals,
             timer: None,
             head: None,
-            ended: false,
+            ended: None,
             expects_continue,
         };
         (ServerSession::new_custom(Box::new(held)), receiver)
@@ -158,8 +158,14 @@ impl Held {
         }
         tasks.push(HttpTask::Body(data, end));
         self.session_mut().response_duplex_vec(tasks).await?;
-        self.ended |= end;
+        self.note_end(end);
         Ok(())
+    }
+
+    fn note_end(&mut self, end: bool) {
+        if end {
+            self.ended.get_or_insert_with(Instant::now);
+        }
     }
 
     /// Waits for the call's deadline, or after the answer for the end of the linger.
@@ -209,7 +215,7 @@ impl Session for Held {
 
     async fn write_response_header(&mut self, resp: Box<ResponseHeader>, end: bool) -> Result<()> {
         self.head = None;
-        self.ended |= end;
+        self.note_end(end);
         self.session_mut().write_response_header(resp).await
     }
 
@@ -218,7 +224,7 @@ impl Session for Held {
     }
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
-        self.ended |= end;
+        self.note_end(end);
         self.session_mut().write_response_body(data, end).await
     }
 
@@ -241,7 +247,7 @@ impl Session for Held {
                 HttpTask::Body(data, end) => {
                     let data = data.filter(|data| !data.is_empty());
                     let last = end || self.signals.is_answered();
-                    if self.ended {
+                    if self.ended.is_some() {
                         // The answer is out: only the server's end is awaited.
                         if end {
                             return Ok(true);
@@ -255,7 +261,7 @@ impl Session for Held {
                 }
                 HttpTask::Failed(error) => return Err(error),
                 HttpTask::Trailer(_) | HttpTask::Done => {
-                    if self.ended {
+                    if self.ended.is_some() {
                         return Ok(true);
                     }
                     return Error::e_explain(UNFINISHED, "a response that ended without its last piece");
@@ -315,8 +321,8 @@ impl Session for Held {
     }
 
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
-        if self.ended {
-            Self::time_out(&mut self.timer, Some(Instant::now() + LINGER)).await;
+        if let Some(since) = self.ended {
+            Self::time_out(&mut self.timer, Some(since + LINGER)).await;
             return Error::e_explain(ANSWERED, "the server goes on after its answer");
         }
         let deadline = self.signals.deadline();

@@ -150,6 +150,11 @@ impl Body {
         Ok(Some(chunk))
     }
 
+    /// Lets so many more bytes through.
+    pub fn allow(&mut self, more_bytes: usize) {
+        self.left = self.left.saturating_add(more_bytes);
+    }
+
     /// All that is left.
     ///
     /// # Errors
