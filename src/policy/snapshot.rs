@@ -28,14 +28,13 @@ use crate::{
 };
 
 /// Everything that a call is decided by. One call loads one and keeps it to its end (invariant 3).
-#[derive(Debug)]
 pub struct Snapshot {
     /// The store's revision that this was compiled from; grows by every change.
     pub revision: u64,
     /// When it was compiled, in seconds since 1970.
     pub created: i64,
     /// What the line needs of the conf.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// Digest of a token to its key; revoked keys are not here.
     pub keys: HashMap<KeyDigest, Token>,
     /// By id.
@@ -45,7 +44,7 @@ pub struct Snapshot {
 }
 
 /// What the line needs of the conf (contract §10).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Settings {
     /// `gateway.product`
     pub product: String,
@@ -81,6 +80,8 @@ pub struct Settings {
     pub failed_auth: Option<Rate>,
     /// `discovery.max_age`
     pub discovery_max_age: Duration,
+    /// The store's key that seals `requestState`.
+    pub state_key: [u8; 32],
 }
 
 /// One of the tokens of a key.
@@ -148,7 +149,8 @@ impl AccessPolicy {
     pub fn covers(&self, tool: &ToolPolicy) -> bool {
         match self {
             Self::Write => true,
-            Self::Read => tool.class == Class::Read,
+            // An undecided tool has no class: its state refuses the call.
+            Self::Read => tool.class != Some(Class::Write),
             Self::Selected(names) => names.contains(&tool.name),
         }
     }
@@ -201,8 +203,8 @@ pub struct ToolPolicy {
     pub name: Arc<str>,
     /// The name on the aggregated endpoint.
     pub exposed: Arc<str>,
-    /// What a `read` grant may call.
-    pub class: Class,
+    /// What a `read` grant may call; none while nobody has decided.
+    pub class: Option<Class>,
     /// Whether it may be called.
     pub state: ToolState,
     /// The compiled schemas of the approved definition, or why they cannot be used.

@@ -14,6 +14,7 @@ use pingora::{
     proxy::HttpProxy,
     server::ShutdownWatch,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Gateway,
@@ -21,10 +22,22 @@ use super::{
     held::{Held, Signals},
     respond::{self, Answer, Takes},
 };
-use crate::{call::Asked, policy::snapshot::Settings, refusal::Refusal};
+use crate::{
+    call::Asked,
+    policy::snapshot::{Settings, Snapshot},
+    refusal::Refusal,
+};
 
 /// How long what is left of a request body may take to be read away, so that the connection can be kept.
 const DRAIN: Duration = Duration::from_millis(500);
+
+/// What the edge hands to `request_filter`, in the head's extensions: one policy and one id for the whole request.
+#[derive(Clone)]
+pub(super) struct FromEdge {
+    pub(super) signals: Arc<Signals>,
+    pub(super) snapshot: Option<Arc<Snapshot>>,
+    pub(super) request_id: String,
+}
 
 /// The application on a listener.
 pub struct Edge {
@@ -49,15 +62,17 @@ impl HttpServerApp for Edge {
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         let settings = self.gateway.settings();
-        let first = session.get_keepalive_reuses_remaining().is_none();
         let keep_alive = settings.keep_alive_timeout.as_secs();
         session.set_keepalive(Some(keep_alive).filter(|_| !*shutdown.borrow()));
-        let _ = first;
         if let Err(refusal) = self.read_head(&mut session, &settings, shutdown).await? {
             self.refuse(session, &refusal, &settings).await;
             return None;
         }
         let signals = Signals::new();
+        let snapshot = self.gateway.snapshot();
+        let request_id = self.gateway.new_request_id().to_string();
+        let edge = FromEdge { signals: Arc::clone(&signals), snapshot, request_id };
+        session.req_header_mut().extensions.insert(edge);
         session.set_total_drain_timeout(Some(DRAIN));
         session.set_pipelining_enabled(true);
         let (held, mut back) = Held::wrap(session, Arc::clone(&signals));
@@ -71,7 +86,7 @@ impl HttpServerApp for Edge {
             return None;
         }
         if signals.is_spoiled() || session.response_written().is_none() {
-            session.shutdown().await;
+            linger(session).await;
             return None;
         }
         if *shutdown.borrow() {
@@ -137,12 +152,34 @@ impl Edge {
             let written = session.write_response_header(Box::new(head)).await;
             if written.is_ok() {
                 let _ = session.write_response_body(answer.body.into(), true).await;
-                let _ = session.finish().await;
+            }
+        }
+        linger(session).await;
+    }
+}
+
+/// Closes so that the peer can read its answer: our side first, then what it still sends is read away for a while.
+async fn linger(session: ServerSession) {
+    const BYTES_MAX: usize = 1 << 20;
+    let ServerSession::H1(h1) = session else {
+        let _ = session.finish().await;
+        return;
+    };
+    let mut stream = h1.into_inner();
+    let drain = async {
+        let _ = stream.flush().await;
+        if AsyncWriteExt::shutdown(&mut stream).await.is_err() {
+            return;
+        }
+        let (mut waste, mut read) = ([0u8; 4096], 0usize);
+        while let Ok(n @ 1..) = stream.read(&mut waste).await {
+            read += n;
+            if read > BYTES_MAX {
                 return;
             }
         }
-        session.shutdown().await;
-    }
+    };
+    let _ = tokio::time::timeout(DRAIN, drain).await;
 }
 
 fn session_is_connect(head: &pingora::http::RequestHeader) -> bool {

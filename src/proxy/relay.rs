@@ -40,7 +40,6 @@ pub(super) struct Relay {
     status: u16,
     /// Progress was asked for by a caller that takes streams.
     progress: bool,
-    received: u64,
 }
 
 /// What a piece of the body led to.
@@ -102,7 +101,6 @@ impl Relay {
             bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             status: head.status,
             progress,
-            received: 0,
         })
     }
 
@@ -111,14 +109,17 @@ impl Relay {
         matches!(self.mode, Mode::Sse(_))
     }
 
-    /// Bytes of the body so far.
-    pub(super) const fn received(&self) -> u64 {
-        self.received
+    /// Why an answer that ended without a body is none.
+    pub(super) const fn unfinished(&self) -> Unavailable {
+        match self.mode {
+            Mode::Json => Unavailable::NotMcp,
+            Mode::Sse(_) => Unavailable::Broken,
+            Mode::ClientError => Unavailable::ClientError,
+        }
     }
 
     /// Takes the next piece of the body; `end` with the last one.
     pub(super) fn push(&mut self, chunk: &[u8], end: bool, exchange: &mut Exchange<'_>) -> Step {
-        self.received = self.received.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
         match &mut self.mode {
             Mode::Sse(reader) => {
                 let mut step = Step::default();

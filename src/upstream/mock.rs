@@ -1,7 +1,7 @@
 //! A scripted server on 127.0.0.1 for the tests of this room and of discovery: one closure answers each request, and what it
 //! saw is kept.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used, clippy::disallowed_types)]
 
 use std::{
     collections::BTreeMap,
@@ -25,8 +25,6 @@ use super::{
 /// One request as the server saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The connection that it came on, counted from 0.
-    pub(crate) connection: usize,
     pub(crate) method: String,
     pub(crate) path: String,
     /// Names in lower case; repeated headers joined by `|`.
@@ -137,11 +135,11 @@ impl Mock {
         let (script, log) = (Arc::new(script), Arc::clone(&seen));
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
-            for number in 0.. {
+            loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (script, log) = (Arc::clone(&script), Arc::clone(&log));
                 connections.spawn(async move {
-                    let _ = serve(stream, number, &*script, &log).await;
+                    let _ = serve(stream, &*script, &log).await;
                 });
             }
         });
@@ -182,13 +180,12 @@ pub(crate) fn target(url: &str) -> Target {
 
 async fn serve(
     mut stream: TcpStream,
-    connection: usize,
     script: &(dyn Fn(&Seen) -> Act + Send + Sync),
     log: &Mutex<Vec<Seen>>,
 ) -> std::io::Result<()> {
     let mut buffer = Vec::new();
     loop {
-        let Some(seen) = read_request(&mut stream, &mut buffer, connection).await? else { return Ok(()) };
+        let Some(seen) = read_request(&mut stream, &mut buffer).await? else { return Ok(()) };
         log.lock().unwrap().push(seen.clone());
         match script(&seen) {
             Act::Raw(bytes) => stream.write_all(&bytes).await?,
@@ -208,11 +205,7 @@ async fn serve(
     }
 }
 
-async fn read_request(
-    stream: &mut TcpStream,
-    buffer: &mut Vec<u8>,
-    connection: usize,
-) -> std::io::Result<Option<Seen>> {
+async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::Result<Option<Seen>> {
     let end = loop {
         if let Some(at) = buffer.windows(4).position(|w| w == b"\r\n\r\n") {
             break at + 4;
@@ -239,5 +232,5 @@ async fn read_request(
     }
     let body = buffer[end..end + length].to_vec();
     buffer.drain(..end + length);
-    Ok(Some(Seen { connection, method, path, headers, body }))
+    Ok(Some(Seen { method, path, headers, body }))
 }

@@ -15,7 +15,11 @@ pub mod envelope;
 pub mod exchange;
 pub mod legacy;
 pub mod modern;
+pub mod server;
+pub mod sessions;
 pub mod target;
+
+pub use server::{Spoken, Upstream};
 
 #[cfg(test)]
 pub(crate) mod mock;

@@ -16,6 +16,8 @@ use super::egress::{EgressRules, Endpoint};
 
 /// The most headers of one credential (contract §9).
 pub const CREDENTIAL_HEADERS_MAX: usize = 8;
+/// The longest name of one credential header, in bytes.
+pub const CREDENTIAL_NAME_BYTES_MAX: usize = 128;
 /// The longest value of one credential header, in bytes.
 pub const CREDENTIAL_VALUE_BYTES_MAX: usize = 8192;
 
@@ -89,8 +91,10 @@ impl Credential {
             if index == CREDENTIAL_HEADERS_MAX {
                 return Err(CredentialFault::TooMany);
             }
-            let header =
-                HeaderName::from_bytes(name.as_bytes()).map_err(|_| CredentialFault::Name { position: index + 1 })?;
+            let header = HeaderName::from_bytes(name.as_bytes())
+                .ok()
+                .filter(|header| header.as_str().len() <= CREDENTIAL_NAME_BYTES_MAX)
+                .ok_or(CredentialFault::Name { position: index + 1 })?;
             let name = header.as_str().to_owned();
             if is_reserved(&name, own_prefix) {
                 return Err(CredentialFault::Reserved { name });
@@ -141,7 +145,7 @@ impl fmt::Debug for Credential {
 /// Headers that the gateway, HTTP or MCP own (security 1.8). `Cookie` may carry a credential.
 #[must_use]
 pub fn is_reserved(name: &str, own_prefix: &str) -> bool {
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 19] = [
         "accept",
         "accept-encoding",
         "baggage",
@@ -149,6 +153,7 @@ pub fn is_reserved(name: &str, own_prefix: &str) -> bool {
         "expect",
         "forwarded",
         "host",
+        "http2-settings",
         "keep-alive",
         "last-event-id",
         "origin",
@@ -170,7 +175,7 @@ pub fn is_reserved(name: &str, own_prefix: &str) -> bool {
 }
 
 /// A server as the gateway's own client sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// The judged URL.
     pub endpoint: Endpoint,
@@ -256,6 +261,8 @@ mod tests {
         check("Authorization", &[b'a'; CREDENTIAL_VALUE_BYTES_MAX], true);
         check("Authorization", &[b'a'; CREDENTIAL_VALUE_BYTES_MAX + 1], false);
         check("Authorization", "Bearer \u{e9}".as_bytes(), true);
+        check(&"x".repeat(CREDENTIAL_NAME_BYTES_MAX), b"secret", true);
+        check(&"x".repeat(CREDENTIAL_NAME_BYTES_MAX + 1), b"secret", false);
     }
 
     #[test]

@@ -114,6 +114,12 @@ impl<'d> Node<'d> {
         }
     }
 
+    /// The number of values and names at or below this value, itself counted.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        self.entries.len()
+    }
+
     /// Whether there are no members or items.
     #[must_use]
     pub fn is_empty(self) -> bool {

@@ -148,10 +148,13 @@ impl World {
     }
 
     fn state(&self) -> ToolState {
-        let state = state(&self.known[0], self.file.as_ref());
+        let record = &self.known[0];
+        assert!(record.approved.as_ref().is_none_or(|approved| Some(approved.sha256) == record.pin));
+        assert!(record.pin_seen || !record.changed);
+        let state = state(record, self.file.as_ref());
         if state == ToolState::Approved {
             // What is advertised and checked against is what is listed.
-            assert_eq!(self.known[0].approved.as_ref().unwrap().sha256, self.known[0].current.as_ref().unwrap().sha256);
+            assert_eq!(record.approved.as_ref().unwrap().sha256, record.current.as_ref().unwrap().sha256);
         }
         state
     }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use super::{dir::TempDir, samples};
@@ -19,6 +19,26 @@ const KILLS: u64 = 15;
 async fn a_killed_process_leaves_every_confirmed_commit_and_no_half_one() {
     let dir = TempDir::new();
     check_kills(&dir.url(), KILLS).await;
+}
+
+#[tokio::test]
+async fn a_process_killed_while_it_makes_a_store_leaves_one_that_opens() {
+    for _ in 0..KILLS {
+        let dir = TempDir::new();
+        let mut child = start(&dir.url());
+        // Its file is the first sign of life.
+        while !dir.path().join("toolgate.db").exists() {
+            std::thread::yield_now();
+        }
+        spin(3_000_000);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let store = Store::open(&dir.url()).await.unwrap();
+        assert_ne!(store.state_key(), [0; 32]);
+        let revision = store.load().await.unwrap().revision;
+        assert_eq!(store.commit(Some(revision), &[], &[]).await.unwrap(), revision + 1);
+        store.close().await;
+    }
 }
 
 /// Kills `kills` processes that commit to the store at `url`, and looks at it after each.
@@ -45,16 +65,28 @@ pub(super) async fn check_kills(url: &str, kills: u64) {
     }
 }
 
-/// Starts this program again as [`a_child_commits_until_it_is_killed`], kills it some time after it has told of `after`
-/// commits, and gives the last revision that it told.
-fn run_and_kill(url: &str, after: u64) -> u64 {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+/// This program again, as [`a_child_commits_until_it_is_killed`].
+fn start(url: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "store::tests::kill::a_child_commits_until_it_is_killed", "--nocapture"])
         .env(CHILD, url)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// Passes some time, so that a kill falls anywhere.
+fn spin(turns_max: u32) {
+    for _ in 0..rand::random_range(0..turns_max) {
+        std::hint::spin_loop();
+    }
+}
+
+/// Starts this program again as [`a_child_commits_until_it_is_killed`], kills it some time after it has told of `after`
+/// commits, and gives the last revision that it told.
+fn run_and_kill(url: &str, after: u64) -> u64 {
+    let mut child = start(url);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut told = 0;
     let mut seen = 0;
@@ -65,9 +97,7 @@ fn run_and_kill(url: &str, after: u64) -> u64 {
         seen += 1;
         if seen == after {
             // Not always at the same point of the next commit.
-            for _ in 0..rand::random_range(0..2_000_000u32) {
-                std::hint::spin_loop();
-            }
+            spin(2_000_000);
             child.kill().unwrap();
         }
     }

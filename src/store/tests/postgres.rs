@@ -16,7 +16,7 @@ use super::{
     kill,
     properties::{
         Place, check_atomic, check_audit, check_conflict, check_damaged, check_many_tools, check_newer_format,
-        check_reopen, check_round_trip, check_writers,
+        check_reopen, check_round_trip, check_snapshot, check_writers,
     },
 };
 use crate::store::{Store, StoreError};
@@ -30,6 +30,7 @@ async fn postgres_keeps_the_same_promises() {
     check_round_trip(server.database().await).await;
     check_conflict(server.database().await).await;
     check_writers(server.database().await).await;
+    check_snapshot(server.database().await).await;
     check_atomic(server.database().await).await;
     check_audit(server.database().await).await;
     check_reopen(server.database().await).await;

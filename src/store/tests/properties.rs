@@ -3,7 +3,7 @@
 use super::{dir::TempDir, samples};
 use crate::{
     model::mcp::Revision,
-    store::{Store, StoreError, Stored, Write},
+    store::{Store, StoreError, Stored, Write, engine::Purpose},
 };
 
 #[tokio::test]
@@ -19,6 +19,11 @@ async fn a_stale_revision_writes_nothing() {
 #[tokio::test]
 async fn concurrent_writers_lose_no_update() {
     check_writers(TempDir::new()).await;
+}
+
+#[tokio::test]
+async fn what_is_read_is_of_one_moment() {
+    check_snapshot(TempDir::new()).await;
 }
 
 #[tokio::test]
@@ -174,6 +179,19 @@ pub(super) async fn check_writers(place: impl Place) {
     }
 }
 
+pub(super) async fn check_snapshot(place: impl Place) {
+    let store = Store::open(&place.url()).await.unwrap();
+    let mut reading = store.db.begin(Purpose::Read).await.unwrap();
+    let seen = reading.row("SELECT revision FROM meta", &[]).await.unwrap().int(0).unwrap();
+    // A writer neither waits for the reader nor shows up in what it still reads.
+    let write = [Write::PutObject(samples::object("key", "ann", "{}"))];
+    assert_eq!(store.commit(Some(0), &write, &[]).await.unwrap(), 1);
+    assert_eq!(reading.row("SELECT COUNT(*) FROM objects", &[]).await.unwrap().int(0).unwrap(), seen);
+    reading.rollback().await.unwrap();
+    assert_eq!(store.load().await.unwrap().objects.len(), 1);
+    store.close().await;
+}
+
 pub(super) async fn check_atomic(place: impl Place) {
     let store = Store::open(&place.url()).await.unwrap();
     store.execute("CREATE UNIQUE INDEX no_two_ids ON objects (id)").await;
@@ -286,7 +304,7 @@ pub(super) async fn check_damaged(place: impl Place) {
 impl Store {
     /// Runs SQL that no version of ours runs.
     pub(super) async fn execute(&self, sql: &'static str) {
-        let mut tx = self.db.begin(crate::store::engine::Purpose::Write).await.unwrap();
+        let mut tx = self.db.begin(Purpose::Write).await.unwrap();
         tx.run(sql, &[]).await.unwrap();
         tx.commit().await.unwrap();
     }
