@@ -1,9 +1,11 @@
 //! The command line: a file a command (contract §9 "CLI").
 
 mod check;
+mod demo;
+pub mod demo_server;
 mod serve;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -27,6 +29,15 @@ enum Command {
     Serve,
     /// Judge the conf and its policy and print every fault; exit 78 if one is an error. Writes nothing.
     Check,
+    /// Run the gateway with a built-in MCP server behind it, and print calls to try.
+    Demo {
+        /// Play the calls through, print what came back, and exit 0 if all of it was right.
+        #[arg(long)]
+        once: bool,
+        /// Where agents connect; with --once a free port unless given.
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+    },
 }
 
 /// Runs a command line.
@@ -35,6 +46,7 @@ pub fn run(cli: &Cli) -> ExitCode {
     match (&cli.command, cli.test) {
         (Some(Command::Check), _) | (_, true) => check::run(&cli.conf),
         (Some(Command::Serve), false) => serve::run(&cli.conf),
+        (Some(Command::Demo { once, listen }), false) => demo::run(*once, *listen),
         (None, false) => {
             let _ = <Cli as clap::CommandFactory>::command().print_help();
             ExitCode::from(64)
