@@ -2,6 +2,8 @@
 //!
 //! Floor 2. No lock on a call's path: a bucket is one atomic.
 
+mod failures;
 mod local;
 
+pub use failures::Failures;
 pub use local::{Bucket, Registry, Scope};
