@@ -547,7 +547,7 @@ mod tests {
         write(100);
         let (made_after, dropped_after) = (made.load(Ordering::Relaxed), log.dropped());
         assert_eq!(u64::from(made_after - made_before) + dropped_after - dropped_before, 100);
-        assert_eq!(log.flush(Duration::ZERO), false, "the writer is stuck");
+        assert!(!log.flush(Duration::ZERO), "the writer is stuck");
         drop(open);
         assert!(log.flush(LONG));
         let total = u64::from(made.load(Ordering::Relaxed)) + 1;

@@ -236,6 +236,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
         /// The sketch of one address is the exact sliding count.
         #[test]
         fn one_address_is_counted_exactly(limit in 1u32..8, gaps in prop::collection::vec(0u64..40_000_000_000, 1..60)) {
