@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of conf or policy: whoever judges written text (here, `policy::compile`, `cli`) reports in these terms.
 
-use std::{collections::BTreeSet, fmt::Write as _, ops::Range, sync::Arc};
+use std::{fmt::Write as _, ops::Range, sync::Arc};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
@@ -228,10 +228,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         6..=11 => 2,
         _ => 3,
     };
-    let near = candidates.into_iter().map(|candidate| {
-        let distance = strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
-        (distance, candidate)
-    });
-    let near: BTreeSet<(usize, &str)> = near.filter(|(distance, _)| *distance <= far).collect();
-    near.first().map(|(_, candidate)| *candidate)
+    let near = candidates.into_iter().filter(|candidate| candidate.len().abs_diff(word.len()) <= 4 * far);
+    let near = near.map(|candidate| (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate));
+    near.filter(|(distance, _)| *distance <= far).min().map(|(_, candidate)| candidate)
 }
