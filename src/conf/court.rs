@@ -17,8 +17,8 @@ use crate::model::{
     units::shown,
 };
 
-/// How many unknown references get a "did you mean": each is compared with every candidate.
-const SUGGESTIONS_MAX: usize = 100;
+/// How many names all "did you mean" of one sitting may be compared with; past it, faults come without.
+const COMPARISONS_MAX: usize = 1_000_000;
 
 /// One sitting: the faults so far, and what is known to refer to.
 pub(super) struct Court<'a> {
@@ -26,7 +26,7 @@ pub(super) struct Court<'a> {
     pub(super) faults: Vec<Fault>,
     pub(super) known: Known,
     sources: &'a Sources,
-    suggestions: usize,
+    comparisons: usize,
 }
 
 /// What objects may refer to, as far as it was read.
@@ -76,16 +76,9 @@ impl Names {
     }
 }
 
-/// A reference that leads nowhere: where it stands, who refers to what, and among what it was looked for.
-pub(super) struct Lost<'c> {
-    pub(super) at: Option<FileSpan>,
-    pub(super) message: String,
-    pub(super) name: &'c str,
-}
-
 impl<'a> Court<'a> {
     pub(super) fn new(conf: &'a Conf, sources: &'a Sources) -> Self {
-        Self { conf, faults: Vec::new(), known: Known::default(), sources, suggestions: 0 }
+        Self { conf, faults: Vec::new(), known: Known::default(), sources, comparisons: 0 }
     }
 
     pub(super) fn error(&mut self, at: Option<FileSpan>, message: String) {
@@ -127,9 +120,8 @@ impl<'a> Court<'a> {
             if !self.known.has_organization(written) {
                 let message =
                     format!("{} names organization `{}`, which does not exist", item.value.title(), shown(written));
-                let candidates = self.known.organizations.clone();
-                let lost = Lost { at: place(item, "organization"), message, name: written };
-                self.lost(lost, candidates.iter().map(String::as_str));
+                let fault = Fault::error(place(item, "organization"), message);
+                self.lost(fault, written, |known| known.organizations.iter().map(String::as_str).collect());
             }
             return written.to_owned();
         }
@@ -161,13 +153,13 @@ impl<'a> Court<'a> {
         String::new()
     }
 
-    /// Reports a reference that leads nowhere, with what it may have meant.
-    pub(super) fn lost<'c>(&mut self, lost: Lost<'_>, candidates: impl IntoIterator<Item = &'c str>) {
-        let fault = Fault::error(lost.at, lost.message);
-        self.suggestions += 1;
-        let near = if self.suggestions > SUGGESTIONS_MAX { None } else { nearest(lost.name, candidates) };
+    /// Reports a reference to `name` that leads nowhere, with the known name that it may have meant.
+    pub(super) fn lost(&mut self, fault: Fault, name: &str, known: impl Fn(&Known) -> Vec<&str>) {
+        let candidates = if self.comparisons < COMPARISONS_MAX { known(&self.known) } else { Vec::new() };
+        self.comparisons += candidates.len();
+        let near = nearest(name, candidates).map(shown);
         self.faults.push(match near {
-            Some(near) => fault.hint(format!("did you mean `{}`?", shown(near))),
+            Some(near) => fault.hint(format!("did you mean `{near}`?")),
             None => fault,
         });
     }

@@ -225,3 +225,54 @@ impl Codec for Prefix {
         Json::from(out.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{CREDENTIAL_HEADER_NAME_MAX, judge_header};
+
+    #[test]
+    fn reserved_and_invalid_headers_carry_no_credential() {
+        for name in [
+            "Host",
+            "Content-Length",
+            "content-x",
+            "Transfer-Encoding",
+            "Connection",
+            "Keep-Alive",
+            "Proxy-Authorization",
+            "TE",
+            "Trailer",
+            "Upgrade",
+            "Expect",
+            "Accept",
+            "Accept-Encoding",
+            "Origin",
+            "Mcp-Session-Id",
+            "MCP-Protocol-Version",
+            "Last-Event-ID",
+            "Forwarded",
+            "X-Forwarded-For",
+            "X-Real-IP",
+            "X-Request-Id",
+            "traceparent",
+            "tracestate",
+            "baggage",
+            "X-Toolgate-User",
+            "x-TOOLGATE-anything",
+            "",
+            " ",
+            "A B",
+            "A:",
+            "A\r\nB",
+            "X-\u{212a}ey",
+            "é",
+        ] {
+            assert!(judge_header(name).is_err(), "{name:?}");
+        }
+        for name in ["Authorization", "X-Api-Key", "Cookie", "PRIVATE-TOKEN", "Hosts", "Acceptance", "X-Mcp-Key"] {
+            assert_eq!(judge_header(name), Ok(()), "{name}");
+        }
+        assert_eq!(judge_header(&"a".repeat(CREDENTIAL_HEADER_NAME_MAX)), Ok(()));
+        assert!(judge_header(&"a".repeat(CREDENTIAL_HEADER_NAME_MAX + 1)).is_err());
+    }
+}

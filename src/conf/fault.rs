@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of conf or policy: whoever judges written text (here, `policy::compile`, `cli`) reports in these terms.
 
-use std::{collections::BTreeSet, fmt::Write as _, ops::Range, sync::Arc};
+use std::{fmt::Write as _, ops::Range, sync::Arc};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
@@ -112,7 +112,9 @@ impl Sources {
         match self.find(&at.path) {
             Some(file) => {
                 let line = file.line(at.span.start);
-                format!("{}:{}:{}", at.path, line.number, line.text.get(..line.at).unwrap_or("").chars().count() + 1)
+                let before = line.text.get(..line.at).unwrap_or("");
+                let column = before.chars().filter(|c| *c != '\u{feff}').count() + 1;
+                format!("{}:{}:{column}", at.path, line.number)
             }
             None => at.path.to_string(),
         }
@@ -153,7 +155,7 @@ impl Sources {
         let quoted = fault.origin.as_ref().and_then(|at| Some((self.find(&at.path)?, at)));
         if let Some((file, at)) = quoted {
             let line = file.line(at.span.start);
-            let end = (line.at + at.span.len()).min(line.text.len());
+            let end = line.text.ceil_char_boundary((line.at + at.span.len()).min(line.text.len()));
             let snippet = Snippet::source(file.masked_line(&line)).line_start(line.number).fold(false);
             group = group.element(snippet.annotation(AnnotationKind::Primary.span(line.at..end)));
         }
@@ -183,7 +185,7 @@ impl Source {
         let start = self.lines.get(number - 1).copied().unwrap_or(0);
         let end = self.lines.get(number).copied().unwrap_or(self.text.len());
         let text = self.text.get(start..end).unwrap_or("").trim_end_matches(['\n', '\r']);
-        Line { number, start, text, at: (byte - start).min(text.len()) }
+        Line { number, start, text, at: text.floor_char_boundary((byte - start).min(text.len())) }
     }
 
     /// The line with masked bytes as `*`, of the same length so that carets stay true.
@@ -228,10 +230,75 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         6..=11 => 2,
         _ => 3,
     };
-    let near = candidates.into_iter().map(|candidate| {
-        let distance = strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
-        (distance, candidate)
-    });
-    let near: BTreeSet<(usize, &str)> = near.filter(|(distance, _)| *distance <= far).collect();
-    near.first().map(|(_, candidate)| *candidate)
+    let near = candidates.into_iter().filter(|candidate| candidate.len().abs_diff(word.len()) <= 4 * far);
+    let near = near.map(|candidate| (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate));
+    near.filter(|(distance, _)| *distance <= far).min().map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fault, FileSpan, Range, Sources, nearest};
+
+    fn render(text: &str, span: Range<usize>, message: &str, mask: Option<Range<usize>>) -> String {
+        let mut sources = Sources::default();
+        sources.add("f.toml".into(), text.into());
+        if let Some(mask) = mask {
+            sources.mask("f.toml", mask);
+        }
+        sources.render(&[Fault::error(Some(FileSpan { path: "f.toml".into(), span }), message)])
+    }
+
+    #[test]
+    fn every_place_of_a_text_can_be_shown() {
+        for text in ["", "\n", "a", "a\r\nb\r\n", "\ta = \"é\"\n\n", "\u{feff}a = 1", "一二三\n"] {
+            for from in (0..=text.len() + 2).filter(|at| *at > text.len() || text.is_char_boundary(*at)) {
+                for to in from..=text.len() + 2 {
+                    let shown = render(text, from..to, "wrong", None);
+                    assert!(shown.starts_with("f.toml:"), "{shown}");
+                    assert!(shown.contains(": error: wrong\n") && !shown.contains('\r'), "{shown:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_one() {
+        let first = |text, at| render(text, at..at + 1, "x", None).lines().next().unwrap_or("").to_owned();
+        assert_eq!(first("ab", 1), "f.toml:1:2: error: x");
+        assert_eq!(first("é b", 3), "f.toml:1:3: error: x");
+        assert_eq!(first("a\r\nb", 3), "f.toml:2:1: error: x");
+        assert_eq!(first("\u{feff}a", 3), "f.toml:1:1: error: x");
+        assert_eq!(first("a\n", 2), "f.toml:2:1: error: x");
+    }
+
+    #[test]
+    fn what_was_written_cannot_forge_a_line_of_a_report() {
+        let shown = render("a = 1", 0..1, "no `x\nf.toml:9:9: error: forged\u{1b}[2J`", None);
+        assert_eq!(shown.lines().filter(|line| line.starts_with("f.toml:")).count(), 1, "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+        assert!(!render("a = \"\u{1b}[2J\"", 0..1, "x", None).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_masked_secret_is_not_shown() {
+        let shown = render("a = \"hünter2\" # x", 0..1, "wrong", Some(4..14));
+        assert!(shown.contains("a = ********** # x"), "{shown}");
+    }
+
+    #[test]
+    fn suggestions_are_near() {
+        let known = ["url", "timeout", "projects", "client_certificate"];
+        for (word, meant) in [
+            ("ulr", Some("url")),
+            ("URL", Some("url")),
+            ("tiemout", Some("timeout")),
+            ("project", Some("projects")),
+            ("client_cert", None),
+            ("clientcertificat", Some("client_certificate")),
+            ("", None),
+            ("zzz", None),
+        ] {
+            assert_eq!(nearest(word, known), meant, "{word}");
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::{
-    court::{Court, Known, Lost, Names, item_place, owned, place},
+    court::{Court, Known, Names, item_place, owned, place},
     fault::{Fault, Sources},
     options::Conf,
     policy::{Item, Object, Policy},
@@ -101,9 +101,8 @@ fn grants(court: &mut Court<'_>, items: Vec<Item<Grant>>) -> Vec<Owned<Grant>> {
         let Some((home, revoked)) = court.known.keys.get(key).cloned() else {
             if !key.is_empty() {
                 let message = format!("{} names key `{}`, which does not exist", item.value.title(), shown(key));
-                let candidates: Vec<String> = court.known.keys.keys().cloned().collect();
-                let lost = Lost { at: place(item, "key"), message, name: key };
-                court.lost(lost, candidates.iter().map(String::as_str));
+                let fault = Fault::error(place(item, "key"), message);
+                court.lost(fault, key, |known| known.keys.keys().map(String::as_str).collect());
             }
             continue;
         };
@@ -174,10 +173,8 @@ fn known_in<T: Object>(court: &mut Court<'_>, item: &Item<T>, (reference, home):
         let (what, title) = (reference.what, item.value.title());
         let message =
             format!("{title} names {what} `{}`, which organization `{}` does not have", shown(name), shown(home));
-        let candidates: Vec<String> =
-            (reference.names)(&court.known).of(home).iter().map(|&name| name.into()).collect();
-        let lost = Lost { at: item_place(item, reference.member, index), message, name };
-        court.lost(lost, candidates.iter().map(String::as_str));
+        let fault = Fault::error(item_place(item, reference.member, index), message);
+        court.lost(fault, name, |known| (reference.names)(known).of(home));
     }
 }
 

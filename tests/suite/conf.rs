@@ -157,6 +157,8 @@ fn every_case_gives_the_faults_it_names() {
         for (head, body) in &sections {
             let expected = matches!(head.as_str(), "faults" | "records");
             let body = if expected { &actual(&case, head) } else { body };
+            // What stands in a case where a secret could is called so.
+            assert!(!expected || !body.contains("hunter2"), "{} shows a secret", path.display());
             if !head.is_empty() {
                 let _ = writeln!(fresh, "=== {head}");
             }
