@@ -76,6 +76,9 @@ impl Gateway {
     /// Takes a piece of the server's body; what of it may pass is put in its place.
     pub(super) fn receive_body(&self, body: &mut Option<Bytes>, end: bool, ctx: &mut Context) -> Result<()> {
         let chunk = body.take().unwrap_or_default();
+        if let Some(signals) = &ctx.signals {
+            signals.note_piece();
+        }
         *body = Some(Bytes::new());
         let Some(step) = self.step(&chunk, end, ctx)? else { return Ok(()) };
         let mut out = Vec::new();
