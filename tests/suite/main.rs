@@ -1,0 +1,17 @@
+//! The suite: Toolgate from outside, against the real binary, a topic a file.
+//!
+//! Tests are tables: one `check`, many rows. Every test asserts what the caller got and what the server behind saw.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    unreachable_pub,
+    dead_code
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod harness;
