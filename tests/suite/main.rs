@@ -14,4 +14,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod contract_http;
 mod harness;
+mod tidy;
