@@ -15,5 +15,6 @@
 mod support;
 
 mod contract_http;
+mod contract_rpc;
 mod harness;
 mod tidy;
