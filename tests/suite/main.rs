@@ -17,4 +17,5 @@ mod support;
 mod contract_http;
 mod contract_rpc;
 mod harness;
+mod matrix;
 mod tidy;

@@ -377,6 +377,11 @@ impl Up {
         self.shared.state().next.push_back(reply);
     }
 
+    /// Answers JSON or SSE from now on.
+    pub fn set_form(&self, form: Form) {
+        self.shared.state().form = form;
+    }
+
     /// Forgets every session.
     pub fn lose_sessions(&self) {
         self.shared.state().sessions.clear();
