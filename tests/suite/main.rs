@@ -16,6 +16,7 @@ mod support;
 
 mod contract_http;
 mod contract_rpc;
+mod faults;
 mod harness;
 mod matrix;
 mod tidy;

@@ -20,6 +20,7 @@ use super::{
     judge,
     script::{self, Step},
     stream::Stream,
+    tls::Identity,
     upstream::{Accept, Event, Seen, Shared, Up, Upstream},
 };
 
@@ -29,7 +30,7 @@ const PIECE: usize = 64 * 1024;
 /// The accepting task; ends with the last handle.
 pub struct Listening {
     task: Mutex<Option<JoinHandle<()>>>,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Mutex<Option<tokio_rustls::TlsAcceptor>>,
 }
 
 impl Drop for Listening {
@@ -56,7 +57,7 @@ pub async fn start(builder: Upstream) -> Up {
         address,
         tls: tls.is_some(),
         shared,
-        listener: Arc::new(Listening { task: Mutex::new(None), tls }),
+        listener: Arc::new(Listening { task: Mutex::new(None), tls: Mutex::new(tls) }),
     };
     listen(&up, listener);
     up
@@ -74,8 +75,16 @@ pub async fn refuse(up: &Up, refuse: bool) {
     }
 }
 
+/// Starts to listen again with another certificate.
+pub async fn show(up: &Up, identity: &Identity) {
+    let acceptor = tokio_rustls::TlsAcceptor::from(identity.server(&["h2", "http/1.1"]));
+    *up.listener.tls.lock().expect("no panic holds it") = Some(acceptor);
+    refuse(up, true).await;
+    refuse(up, false).await;
+}
+
 fn listen(up: &Up, listener: TcpListener) {
-    let (shared, tls) = (Arc::clone(&up.shared), up.listener.tls.clone());
+    let (shared, tls) = (Arc::clone(&up.shared), up.listener.tls.lock().expect("no panic holds it").clone());
     let task = tokio::spawn(async move {
         let mut connections = JoinSet::new();
         loop {

@@ -402,6 +402,11 @@ impl Up {
         mock::refuse(self, refuse).await;
     }
 
+    /// Shows another certificate to new connections; the open ones are closed.
+    pub async fn show(&self, identity: &Identity) {
+        mock::show(self, identity).await;
+    }
+
     /// Opens a gate: scripts that wait for it go on.
     pub fn open(&self, gate: &str) {
         self.shared.state().gates.insert(gate.to_owned());
