@@ -14,9 +14,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bytes;
+mod cancel;
 mod contract_http;
 mod contract_rpc;
+mod deadlines;
+mod discovery;
+mod eras;
 mod faults;
 mod harness;
 mod matrix;
+mod reload;
 mod tidy;

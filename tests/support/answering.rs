@@ -85,6 +85,9 @@ pub fn plan(state: &mut State, seen: &Seen) -> Plan {
     if seen.message.get("method").is_none() {
         return Plan::empty(202);
     }
+    if let ("initialize" | "server/discover", Some(raw)) = (seen.method(), state.hello.clone()) {
+        return compose(state, &Reply::raw(raw), seen, id);
+    }
     let modern = seen.message["params"]["_meta"].get(PROTOCOL_VERSION).is_some();
     match state.speaks {
         Speaks::Modern => self::modern(state, seen, id),
@@ -205,6 +208,12 @@ fn message(state: &State, reply: &Reply, seen: &Seen, id: &Value) -> Vec<Step> {
         Reply::Result(result) => template(&format!(r#"{{"jsonrpc":"2.0","id":${{ID}},"result":{result}}}"#), seen, id),
         Reply::Error(error) => template(&format!(r#"{{"jsonrpc":"2.0","id":${{ID}},"error":{error}}}"#), seen, id),
         Reply::Message(message) => template(message, seen, id),
+        Reply::Sized(size) => {
+            let mut text = json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": "" }] } }).to_string();
+            let at = text.rfind(r#""""#).expect("an empty text") + 1;
+            text.insert_str(at, &"x".repeat(size - text.len()));
+            vec![Step::Bytes(text.into_bytes())]
+        }
         other => panic!("{other:?} cannot be put into another form"),
     }
 }

@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::FutureExt;
+
 pub mod answer;
 pub mod answering;
 pub mod client;
@@ -91,13 +93,9 @@ pub struct Faults(Vec<String>);
 
 impl Faults {
     /// Runs one row; a panic in it is a fault of that row.
-    pub async fn row<F: Future<Output = ()> + Send + 'static>(&mut self, name: impl Into<String>, row: F) {
-        if let Err(error) = tokio::spawn(row).await {
-            let text = match error.try_into_panic() {
-                Ok(panic) => panic_text(&*panic),
-                Err(other) => other.to_string(),
-            };
-            self.0.push(format!("{}: {text}", name.into()));
+    pub async fn row<F: Future<Output = ()>>(&mut self, name: impl Into<String>, row: F) {
+        if let Err(panic) = std::panic::AssertUnwindSafe(row).catch_unwind().await {
+            self.0.push(format!("{}: {}", name.into(), panic_text(&*panic)));
         }
     }
 

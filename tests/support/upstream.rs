@@ -70,6 +70,8 @@ pub enum Reply {
     Error(String),
     /// This JSON-RPC message.
     Message(String),
+    /// A good message of exactly that many bytes.
+    Sized(usize),
     /// `200` with this `application/json` body.
     Body(Vec<u8>),
     /// `200` with this `text/event-stream` body.
@@ -167,6 +169,7 @@ pub struct State {
     pub(super) credential: Option<(String, String)>,
     pub(super) tools: Vec<Value>,
     pub(super) list: Option<Reply>,
+    pub(super) hello: Option<String>,
     pub(super) replies: HashMap<String, Reply>,
     pub(super) next: VecDeque<Reply>,
     pub(super) accept: Accept,
@@ -198,6 +201,7 @@ impl Upstream {
             credential: None,
             tools: Vec::new(),
             list: None,
+            hello: None,
             replies: HashMap::new(),
             next: VecDeque::new(),
             accept: Accept::Serve,
@@ -365,6 +369,11 @@ impl Up {
     /// Answers `tools/list` with this instead.
     pub fn list_with(&self, reply: Option<Reply>) {
         self.shared.state().list = reply;
+    }
+
+    /// Answers `initialize` and `server/discover` with these raw bytes instead.
+    pub fn slow_hello(&self, raw: Option<&str>) {
+        self.shared.state().hello = raw.map(str::to_owned);
     }
 
     /// Answers calls of this tool so from now on.
