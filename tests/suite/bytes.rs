@@ -230,7 +230,9 @@ fn json_text() -> impl Strategy<Value = String> {
     let number = prop_oneof![
         any::<i64>().prop_map(|n| n.to_string()),
         any::<u128>().prop_map(|n| n.to_string()),
-        (any::<i32>(), 0..300u32).prop_map(|(n, e)| format!("{n}e{e}")).prop_filter("a double", |t| t.parse::<f64>().is_ok_and(f64::is_finite)),
+        (any::<i32>(), 0..300u32)
+            .prop_map(|(n, e)| format!("{n}e{e}"))
+            .prop_filter("a double", |t| t.parse::<f64>().is_ok_and(f64::is_finite)),
         (any::<u32>(), "[0-9]{1,30}").prop_map(|(n, d)| format!("-{n}.{d}E-3")),
         Just("-0".to_owned()),
         Just("1.0".to_owned()),
@@ -257,7 +259,8 @@ fn json_text() -> impl Strategy<Value = String> {
                 format!("[{}]", parts.join(","))
             }),
             members.prop_map(|m| {
-                let parts: Vec<String> = m.iter().enumerate().map(|(n, (v, s))| format!("{s}\"k{n}\"{s}:{s}{v}")).collect();
+                let parts: Vec<String> =
+                    m.iter().enumerate().map(|(n, (v, s))| format!("{s}\"k{n}\"{s}:{s}{v}")).collect();
                 format!("{{{}}}", parts.join(","))
             }),
         ]
@@ -267,7 +270,10 @@ fn json_text() -> impl Strategy<Value = String> {
 
 #[test]
 fn arguments_and_results_are_copied_byte_for_byte() {
-    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha));
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+    );
     let texts: Vec<String> = (0..150).map(|_| json_text().new_tree(&mut runner).unwrap().current()).collect();
     run(async move {
         let (gw, up) = gateway(None, Upstream::new(), "").await;
@@ -276,7 +282,8 @@ fn arguments_and_results_are_copied_byte_for_byte() {
             let era = if n % 2 == 0 { Era::Modern } else { Era::Legacy };
             up.set_form(if n % 3 == 0 { Form::Sse } else { Form::Json });
             let one_line = text.replace(['\n', '\t'], " ");
-            let result = format!(r#"{{"content":[{{"type":"text","text":"x"}}],"structuredContent":{one_line}}}"#).replace("${", "$ {");
+            let result = format!(r#"{{"content":[{{"type":"text","text":"x"}}],"structuredContent":{one_line}}}"#)
+                .replace("${", "$ {");
             let structured = result[result.find("structuredContent\":").unwrap() + 19..result.len() - 1].to_owned();
             up.next(Reply::Result(result));
             let (client, up, text) = (gw.client("ann").era(era), up.clone(), text.clone());
@@ -284,7 +291,11 @@ fn arguments_and_results_are_copied_byte_for_byte() {
                 let answer = client.call_text("demo_echo", &text).await;
                 answer.ok();
                 assert_eq!(up.calls().pop().unwrap().arguments(), text, "the arguments that went up");
-                assert!(answer.texts.last().unwrap().contains(&structured), "{structured} did not come back: {}", answer.text());
+                assert!(
+                    answer.texts.last().unwrap().contains(&structured),
+                    "{structured} did not come back: {}",
+                    answer.text()
+                );
             };
             faults.row(format!("text {n}"), row).await;
         }
@@ -304,8 +315,12 @@ fn results_in_pieces_are_the_same_results() {
         Reply::Events(format!("retry: 0\nid: x\n: c\nData: no\ndata\nfoo: bar\n\ndata: {message}\n\n").into_bytes()),
         Reply::Events(format!("data: {}\n\n", message.replacen(',', ",\ndata: ", 1)).into_bytes()),
         Reply::Body(format!("${{bytewise}}{message}").into_bytes()),
-        Reply::raw(format!("HTTP/1.1 200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\n\r\ndata: {message}\n\n${{close}}")),
-        Reply::raw(format!("HTTP/1.0 200 OK\r\nContent-Type: application/json;charset=UTF-8\r\n\r\n{message}${{close}}")),
+        Reply::raw(format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\n\r\ndata: {message}\n\n${{close}}"
+        )),
+        Reply::raw(format!(
+            "HTTP/1.0 200 OK\r\nContent-Type: application/json;charset=UTF-8\r\n\r\n{message}${{close}}"
+        )),
     ];
     run(async move {
         let (gw, up) = gateway(None, Upstream::new(), "").await;

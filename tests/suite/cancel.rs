@@ -19,10 +19,14 @@ async fn gateway(speaks: Speaks, reply: Reply) -> (Gw, Up) {
 
 /// The states in which a client may leave: what the server does meanwhile.
 fn meanwhile() -> Vec<(&'static str, Reply)> {
-    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
+    let progress =
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
     vec![
         ("before the header", Reply::raw("${stall}")),
-        ("after the header", Reply::raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n${stall}")),
+        (
+            "after the header",
+            Reply::raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n${stall}"),
+        ),
         ("in a stream", Reply::After(vec![progress.to_owned(), "${stall}".to_owned()], Box::new(Reply::Echo))),
     ]
 }
@@ -33,7 +37,11 @@ async fn leave(gw: &Gw, up: &Up, era: Era, reset: bool) -> Seen {
     let exchange = client.start(client.calling("demo_slow", "{}")).await;
     let call = up.until_calls(called + 1).await.pop().unwrap();
     assert!(!up.peer_closed(call.connection), "cancelled too early");
-    if reset { exchange.reset() } else { exchange.disconnect() }
+    if reset {
+        exchange.reset()
+    } else {
+        exchange.disconnect()
+    }
     call
 }
 

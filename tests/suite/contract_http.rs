@@ -197,14 +197,18 @@ fn every_401_is_the_same_bytes() {
             ("twice, the second good", bearer("Bearer nope").and("Authorization", &good)),
             ("twice, the first good", bearer(&good).and("Authorization", "Bearer nope")),
             ("twice the same", bearer(&good).and("Authorization", &good)),
-            ("in the query", ann.clone().without("authorization").to(&format!("/gateway/mcp?api_key={}", token("ann")))),
+            (
+                "in the query",
+                ann.clone().without("authorization").to(&format!("/gateway/mcp?api_key={}", token("ann"))),
+            ),
             ("as X-Api-Key", ann.clone().without("authorization").and("X-Api-Key", &token("ann"))),
         ];
         let mut first: Option<String> = None;
         let count = requests.len();
         for (what, request) in requests {
             for path in [None, Some("/gateway/demo/mcp"), Some("/gateway/nope/mcp")] {
-                let request = path.filter(|_| !request.path.contains('?')).map_or(request.clone(), |p| request.clone().to(p));
+                let request =
+                    path.filter(|_| !request.path.contains('?')).map_or(request.clone(), |p| request.clone().to(p));
                 let answer = gw.nobody().fresh().send(request).await;
                 check(&answer, UNAUTHENTICATED);
                 assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{what}");
@@ -228,7 +232,8 @@ fn every_404_of_row_13_is_the_same_bytes() {
     run(async {
         let (gw, up) = gateway().await;
         let mut first: Option<String> = None;
-        let slugs = ["nope", "dark", "elsewhere", "staging", "hidden", "theirs", "DEMO", "demo%2Fx", "demo.", "a", "%64emo"];
+        let slugs =
+            ["nope", "dark", "elsewhere", "staging", "hidden", "theirs", "DEMO", "demo%2Fx", "demo.", "a", "%64emo"];
         for slug in slugs {
             for body in [r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "not json"] {
                 let client = gw.client("ann").fresh();
@@ -285,7 +290,9 @@ fn origins_are_refused_unless_allowed_and_allowed_ones_are_echoed() {
         let (gw, up) = gateway().await;
         let ask = |path: &str| gw.client("ann").calling("echo", "{}").to(path);
         for path in ["/gateway/mcp", "/gateway/demo/mcp"] {
-            for origin in ["https://evil.test", "null", "", "http://ok.test", "https://ok.test.evil.test", "https://ok.test/"] {
+            for origin in
+                ["https://evil.test", "null", "", "http://ok.test", "https://ok.test.evil.test", "https://ok.test/"]
+            {
                 for method in ["POST", "OPTIONS", "GET"] {
                     let answer = gw.nobody().fresh().send(ask(path).set("Origin", origin).by(method)).await;
                     check(&answer, ORIGIN);
@@ -308,7 +315,8 @@ fn origins_are_refused_unless_allowed_and_allowed_ones_are_echoed() {
             assert_eq!(answer.status, status, "{}", answer.wire());
             assert_eq!(answer.header("access-control-allow-origin"), Some("https://ok.test"), "{}", answer.wire());
         }
-        let preflight = ok("/gateway/mcp").by("OPTIONS").without("authorization").set("Access-Control-Request-Method", "POST");
+        let preflight =
+            ok("/gateway/mcp").by("OPTIONS").without("authorization").set("Access-Control-Request-Method", "POST");
         let answer = gw.nobody().send(preflight).await;
         assert_eq!((answer.status, answer.body.len()), (204, 0), "{}", answer.wire());
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://ok.test"));
@@ -409,7 +417,10 @@ fn a_body_passes_at_the_limit_and_not_beyond() {
 
 /// Heads and bodies that are ambiguous, each with what it is refused as; `~` stands for the good head.
 const FRAMINGS: &[(&str, &str)] = &[
-    ("both lengths", "~Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+    (
+        "both lengths",
+        "~Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    ),
     ("both lengths, the other order", "~Transfer-Encoding: chunked\r\nContent-Length: 6\r\n\r\n0\r\n\r\nX"),
     ("the length twice", "~Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}"),
     ("two lengths", "~Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
@@ -444,12 +455,18 @@ const FRAMINGS: &[(&str, &str)] = &[
 fn ambiguous_framing_is_refused_and_the_connection_closed() {
     run(async {
         let (gw, up) = gateway().await;
-        let good = format!("POST /gateway/mcp HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n", token("ann"));
+        let good = format!(
+            "POST /gateway/mcp HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n",
+            token("ann")
+        );
         let no_host = good.replace("Host: g\r\n", "");
         let mut rows: Vec<(String, String)> =
             FRAMINGS.iter().map(|(what, text)| ((*what).to_owned(), text.replace('~', &good))).collect();
         rows.push(("no host".to_owned(), format!("{no_host}Content-Length: 2\r\n\r\n{{}}")));
-        rows.push(("absolute form".to_owned(), format!("{}Content-Length: 2\r\n\r\n{{}}", good.replace(" /gateway", " http://secret.test/gateway"))));
+        rows.push((
+            "absolute form".to_owned(),
+            format!("{}Content-Length: 2\r\n\r\n{{}}", good.replace(" /gateway", " http://secret.test/gateway")),
+        ));
         let count = rows.len();
         let mut faults = Faults::default();
         for (what, text) in rows {
@@ -473,10 +490,14 @@ fn ambiguous_framing_is_refused_and_the_connection_closed() {
 #[test]
 fn what_the_gateway_itself_refuses_in_row_0_has_the_envelope() {
     // Rows that no HTTP parser refuses: the refusal must be ours, with the envelope and a request id.
-    let ours = ["both lengths", "a list of lengths", "the length twice", "gzip and chunked", "chunked twice", "an upgrade"];
+    let ours =
+        ["both lengths", "a list of lengths", "the length twice", "gzip and chunked", "chunked twice", "an upgrade"];
     run(async {
         let (gw, _up) = gateway().await;
-        let good = format!("POST /gateway/mcp HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n", token("ann"));
+        let good = format!(
+            "POST /gateway/mcp HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n",
+            token("ann")
+        );
         let mut faults = Faults::default();
         for (what, text) in FRAMINGS.iter().filter(|(what, _)| ours.contains(what)) {
             let (client, text) = (gw.nobody(), text.replace('~', &good));
@@ -498,13 +519,15 @@ fn what_the_gateway_itself_refuses_in_row_0_has_the_envelope() {
 fn heads_and_bodies_that_do_not_come_in_time_or_are_too_large() {
     run(async {
         let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
-        let gateway = Gateway::new().conf("[limits]\nheaders = '8KiB'\n[timeouts]\nrequest_header = '1s'\nrequest_body = '1s'");
+        let gateway =
+            Gateway::new().conf("[limits]\nheaders = '8KiB'\n[timeouts]\nrequest_header = '1s'\nrequest_body = '1s'");
         let gw = gateway.server("demo", &up).grant("ann", "demo", Read).approve_all().run().await;
         let long = |size: usize| gw.client("ann").calling("demo_echo", "{}").set("X-Long", &"a".repeat(size));
         gw.nobody().send(long(7 * 1024)).await.ok();
         let answer = gw.nobody().fresh().send(long(9 * 1024)).await;
         check(&answer, framing("request_too_large"));
-        let many = (0..40).fold(gw.client("ann").calling("demo_echo", "{}"), |r, n| r.and(&format!("X-{n}"), &"a".repeat(300)));
+        let many = (0..40)
+            .fold(gw.client("ann").calling("demo_echo", "{}"), |r, n| r.and(&format!("X-{n}"), &"a".repeat(300)));
         check(&gw.nobody().fresh().send(many).await, framing("request_too_large"));
 
         let request = gw.client("ann").calling("demo_echo", "{}");
@@ -645,7 +668,8 @@ fn failed_authentications_are_limited_and_a_valid_key_never_is() {
 fn past_the_limit_in_flight_the_gateway_is_overloaded() {
     run(async {
         let up = Upstream::new().tool("slow", json!({ "type": "object" })).form(Form::Sse);
-        let up = up.reply("slow", Reply::After(vec!["${gate go}".to_owned()], Box::new(Reply::text("done")))).run().await;
+        let up =
+            up.reply("slow", Reply::After(vec!["${gate go}".to_owned()], Box::new(Reply::text("done")))).run().await;
         let gateway = Gateway::new().conf("[limits]\nin_flight = 1").server("demo", &up);
         let gw = gateway.grant("ann", "demo", Read).approve_all().run().await;
         let ann = gw.client("ann").fresh();
@@ -704,7 +728,8 @@ fn attribution_is_strict_and_never_goes_upstream() {
         let mut requests: Vec<(String, Request)> = bad
             .into_iter()
             .map(|(what, headers)| {
-                let request = headers.iter().fold(ann.calling("demo_echo", "{}"), |r, (name, value)| r.and(name, value));
+                let request =
+                    headers.iter().fold(ann.calling("demo_echo", "{}"), |r, (name, value)| r.and(name, value));
                 (what.to_owned(), request)
             })
             .collect();
@@ -751,7 +776,8 @@ fn forwarded_addresses_count_only_from_trusted_proxies() {
         let mut faults = Faults::default();
         for (name, trusts, headers, passes) in rows {
             let gw = if *trusts { &trusting } else { &plain };
-            let client = headers.iter().fold(gw.client("ann").fresh(), |client, (name, value)| client.header(name, value));
+            let client =
+                headers.iter().fold(gw.client("ann").fresh(), |client, (name, value)| client.header(name, value));
             let passes = *passes;
             let row = async move {
                 let answer = client.call("demo_echo", json!({})).await;
@@ -777,7 +803,8 @@ fn an_early_refusal_never_reads_the_body_as_a_request() {
             "PUT /gateway/demo/mcp HTTP/1.1\r\nHost: g\r\n",
             "POST /nope HTTP/1.1\r\nHost: g\r\n",
         ] {
-            let text = format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{smuggled}", smuggled.len());
+            let text =
+                format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{smuggled}", smuggled.len());
             let next = "PUT /gateway/mcp HTTP/1.1\r\nHost: g\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
             let bytes = gw.nobody().raw_until_closed(format!("{text}{next}").as_bytes()).await;
             let answers = String::from_utf8_lossy(&bytes).matches("HTTP/1.1 ").count();

@@ -13,7 +13,8 @@ use crate::support::{
 };
 
 async fn gateway() -> (Gw, Up) {
-    let integer = json!({ "type": "object", "properties": { "n": { "type": "integer" }, "text": { "type": "string" } } });
+    let integer =
+        json!({ "type": "object", "properties": { "n": { "type": "integer" }, "text": { "type": "string" } } });
     let region = json!({
         "type": "object",
         "properties": {
@@ -56,7 +57,9 @@ fn nested(depth: usize) -> String {
 #[test]
 fn what_is_not_json_is_a_parse_error() {
     let call = |arguments: &str| {
-        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"any","arguments":{arguments},"_meta":{{}}}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"any","arguments":{arguments},"_meta":{{}}}}}}"#
+        )
     };
     let mut rows: Vec<(&str, Vec<u8>)> = vec![
         ("empty", Vec::new()),
@@ -92,7 +95,9 @@ fn what_is_not_json_is_a_parse_error() {
     ] {
         rows.push((what, call(arguments).into_bytes()));
     }
-    for (what, bytes) in [("a byte ff", &b"\xff"[..]), ("overlong", b"\xc0\xaf"), ("a coded surrogate", b"\xed\xa0\x80")] {
+    for (what, bytes) in
+        [("a byte ff", &b"\xff"[..]), ("overlong", b"\xc0\xaf"), ("a coded surrogate", b"\xed\xa0\x80")]
+    {
         rows.push((what, call("{\"t\":\"~\"}").into_bytes().split(|&b| b == b'~').collect::<Vec<_>>().join(bytes)));
     }
     run(async move {
@@ -103,7 +108,11 @@ fn what_is_not_json_is_a_parse_error() {
                 let mut request = client.posting(body.clone());
                 request.asked.id = Value::Null;
                 let client = client.clone();
-                faults.row(format!("{what}, {era:?}"), async move { drop(client.send(request).await.rpc_error(400, -32700).clone()) }).await;
+                faults
+                    .row(format!("{what}, {era:?}"), async move {
+                        drop(client.send(request).await.rpc_error(400, -32700).clone())
+                    })
+                    .await;
             }
         }
         assert!(up.calls().is_empty());
@@ -147,7 +156,8 @@ fn what_json_allows_is_accepted_and_copied_as_written() {
 
 #[test]
 fn what_is_not_one_request_is_invalid() {
-    let good = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},"_meta":M}}"#;
+    let good =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},"_meta":M}}"#;
     let id = |id: &str| good.replace("\"id\":1", &format!("\"id\":{id}"));
     let rows: Vec<(&str, String)> = vec![
         ("a batch", format!("[{good}]")),
@@ -178,7 +188,10 @@ fn what_is_not_one_request_is_invalid() {
         ("name twice, escaped", good.replace("\"name\":\"echo\"", "\"name\":\"echo\",\"n\\u0061me\":\"write\"")),
         ("arguments twice", good.replace("\"name\":\"echo\"", "\"name\":\"echo\",\"arguments\":{}")),
         ("twice in the arguments", good.replace("{\"text\":\"x\"}", "{\"text\":\"x\",\"text\":\"y\"}")),
-        ("twice, deep in the arguments", good.replace("{\"text\":\"x\"}", "{\"text\":\"x\",\"d\":[{\"a\":{\"b\":1,\"\\u0062\":1}}]}")),
+        (
+            "twice, deep in the arguments",
+            good.replace("{\"text\":\"x\"}", "{\"text\":\"x\",\"d\":[{\"a\":{\"b\":1,\"\\u0062\":1}}]}"),
+        ),
         ("twice in _meta", good.replace("\"_meta\":M", "\"_meta\":{\"a\":1,\"a\":1}")),
     ];
     run(async move {
@@ -187,12 +200,15 @@ fn what_is_not_one_request_is_invalid() {
         for (what, body) in &rows {
             for (era, client) in eras(&gw) {
                 let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
-                let body = body.replace("\"_meta\":M", &format!("\"_meta\":{}", if era == Era::Modern { meta } else { "{}" }));
+                let body =
+                    body.replace("\"_meta\":M", &format!("\"_meta\":{}", if era == Era::Modern { meta } else { "{}" }));
                 let mut request = client.posting(body);
                 if era == Era::Modern {
                     request = request.set("Mcp-Method", "tools/call").set("Mcp-Name", "echo");
                 }
-                faults.row(format!("{what}, {era:?}"), async move { rpc_error(&client.send(request).await, 400, -32600) }).await;
+                faults
+                    .row(format!("{what}, {era:?}"), async move { rpc_error(&client.send(request).await, 400, -32600) })
+                    .await;
             }
         }
         assert!(up.calls().is_empty());
@@ -326,7 +342,11 @@ fn versions_that_are_not_served() {
         }
         assert!(up.calls().is_empty());
         let discover = client.rpc("server/discover", json!({})).await;
-        assert_eq!(discover.ok()["supportedVersions"], json!(["2026-07-28"]), "what -32022 lists is what discover says");
+        assert_eq!(
+            discover.ok()["supportedVersions"],
+            json!(["2026-07-28"]),
+            "what -32022 lists is what discover says"
+        );
     });
 }
 
@@ -336,7 +356,9 @@ fn a_missing_capability_is_passed_to_a_modern_caller_only() {
     let raw = format!(r#"{{"jsonrpc":"2.0","id":${{ID}},"error":{error}}}"#);
     run(async move {
         let (gw, up) = gateway().await;
-        let raw = format!("HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: ${{LEN}}\r\n\r\n{raw}");
+        let raw = format!(
+            "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: ${{LEN}}\r\n\r\n{raw}"
+        );
         up.on("echo", Reply::raw(raw));
         for (era, client) in eras(&gw) {
             let answer = client.call("echo", json!({})).await;
@@ -352,7 +374,17 @@ fn a_missing_capability_is_passed_to_a_modern_caller_only() {
 
 #[test]
 fn methods_that_are_not_served() {
-    let both = ["resources/list", "resources/read", "prompts/list", "prompts/get", "completion/complete", "tasks/get", "admin/exec", "tools/Call", ""];
+    let both = [
+        "resources/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "tasks/get",
+        "admin/exec",
+        "tools/Call",
+        "",
+    ];
     let modern = ["initialize", "ping", "logging/setLevel", "resources/subscribe"];
     run(async {
         let (gw, up) = gateway().await;
@@ -438,7 +470,10 @@ fn a_modern_request_needs_its_meta() {
     let rows = [
         ("no capabilities", format!("{{{version}}}")),
         ("no version", format!("{{{capabilities}}}")),
-        ("capabilities that are no object", format!(r#"{{{version},"io.modelcontextprotocol/clientCapabilities":[]}}"#)),
+        (
+            "capabilities that are no object",
+            format!(r#"{{{version},"io.modelcontextprotocol/clientCapabilities":[]}}"#),
+        ),
         ("an empty _meta", "{}".to_owned()),
     ];
     run(async move {
@@ -523,7 +558,13 @@ fn notifications_are_taken_and_answered_with_nothing() {
         let (gw, up) = gateway().await;
         let before = up.seen().len();
         for (era, client) in eras(&gw) {
-            for method in ["notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/x", "tools/call"] {
+            for method in [
+                "notifications/initialized",
+                "notifications/cancelled",
+                "notifications/progress",
+                "notifications/x",
+                "tools/call",
+            ] {
                 let body = json!({ "jsonrpc": "2.0", "method": method, "params": { "name": "echo" } }).to_string();
                 let mut request = client.posting(body);
                 request = request.without("mcp-method").without("mcp-name");

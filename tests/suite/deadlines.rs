@@ -24,7 +24,8 @@ const SSE: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
 
 /// Every way to be slow: name, raw answer.
 fn silences() -> Vec<(&'static str, String)> {
-    let progress = r#"data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#;
+    let progress =
+        r#"data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#;
     vec![
         ("silent", "${stall}".to_owned()),
         ("silent after half a head", "HTTP/1.1 200 OK\r\nContent-T${stall}".to_owned()),

@@ -131,12 +131,17 @@ fn a_404_that_answers_our_id_is_the_answer() {
         let (called, minted) = (up.calls().len(), up.minted());
         for status in [404, 400] {
             let body = r#"{"jsonrpc":"2.0","id":${ID},"error":{"code":-32602,"message":"no such row"}}"#;
-            let head = format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: ${{LEN}}\r\n\r\n");
+            let head =
+                format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: ${{LEN}}\r\n\r\n");
             up.next(Reply::raw(head + body));
             let answer = gw.client("ann").call("demo_echo", json!({})).await;
             assert!(answer.refused("upstream_rejected").contains("no such row"));
         }
-        assert_eq!((up.calls().len() - called, up.minted() - minted), (2, 0), "nothing was sent twice, no session renewed");
+        assert_eq!(
+            (up.calls().len() - called, up.minted() - minted),
+            (2, 0),
+            "nothing was sent twice, no session renewed"
+        );
     });
 }
 
@@ -209,7 +214,8 @@ fn a_servers_own_requests_are_answered_for_the_client() {
 
 #[test]
 fn of_notifications_only_progress_is_relayed_and_only_when_asked_for() {
-    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
+    let progress =
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     run(async move {
@@ -238,7 +244,8 @@ fn of_notifications_only_progress_is_relayed_and_only_when_asked_for() {
 
 #[test]
 fn progress_passes_at_once() {
-    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
+    let progress =
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
     run(async move {
         for speaks in SERVERS {
             let (gw, up) = gateway(Upstream::new().speaks(speaks)).await;

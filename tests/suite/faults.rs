@@ -78,24 +78,53 @@ const BODIES: &[(&str, &str, &str)] = &[
     ("the id as another type", r#"{"jsonrpc":"2.0","id":[${ID}],"result":{"content":[]}}"#, UNAVAILABLE),
     ("no id", r#"{"jsonrpc":"2.0","result":{"content":[]}}"#, UNAVAILABLE),
     ("id null", r#"{"jsonrpc":"2.0","id":null,"result":{"content":[]}}"#, UNAVAILABLE),
-    ("result and error", r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[]},"error":{"code":1,"message":"x"}}"#, UNAVAILABLE),
+    (
+        "result and error",
+        r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[]},"error":{"code":1,"message":"x"}}"#,
+        UNAVAILABLE,
+    ),
     ("neither result nor error", r#"{"jsonrpc":"2.0","id":${ID}}"#, UNAVAILABLE),
     ("a batch", r#"[{"jsonrpc":"2.0","id":${ID},"result":{"content":[]}}]"#, UNAVAILABLE),
-    ("a member twice", r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[],"content":[{"type":"text","text":"x"}]}}"#, UNAVAILABLE),
-    ("an unknown resultType", r#"{"jsonrpc":"2.0","id":${ID},"result":{"resultType":"weird","content":[]}}"#, UNAVAILABLE),
-    ("asks for what nobody declared", r#"{"jsonrpc":"2.0","id":${ID},"result":{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":{}}}}}"#, UNAVAILABLE),
-    ("a lone surrogate", r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[{"type":"text","text":"\udc00"}]}}"#, UNAVAILABLE),
+    (
+        "a member twice",
+        r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[],"content":[{"type":"text","text":"x"}]}}"#,
+        UNAVAILABLE,
+    ),
+    (
+        "an unknown resultType",
+        r#"{"jsonrpc":"2.0","id":${ID},"result":{"resultType":"weird","content":[]}}"#,
+        UNAVAILABLE,
+    ),
+    (
+        "asks for what nobody declared",
+        r#"{"jsonrpc":"2.0","id":${ID},"result":{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":{}}}}}"#,
+        UNAVAILABLE,
+    ),
+    (
+        "a lone surrogate",
+        r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[{"type":"text","text":"\udc00"}]}}"#,
+        UNAVAILABLE,
+    ),
     ("100,000 levels", r#"{"jsonrpc":"2.0","id":${ID},"result":${rep 100000 [}"#, UNAVAILABLE),
     ("an error whose code is text", r#"{"jsonrpc":"2.0","id":${ID},"error":{"code":"x","message":"m"}}"#, UNAVAILABLE),
     ("an error", r#"{"jsonrpc":"2.0","id":${ID},"error":{"code":-32603,"message":"broke"}}"#, REJECTED),
-    ("too large", r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[{"type":"text","text":"${rep 2000000 a}"}]}}"#, TOO_LARGE),
+    (
+        "too large",
+        r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[{"type":"text","text":"${rep 2000000 a}"}]}}"#,
+        TOO_LARGE,
+    ),
     ("bytes without end", "${rep 100000000 a}", TOO_LARGE),
 ];
 
 /// Faults that only one form can have.
 const FORMED: &[(&str, Form, &str, &str)] = &[
     ("bytes behind the body", Form::Json, "~Content-Length: ${LEN}\r\n\r\n~ x", OK),
-    ("gzip", Form::Json, "~Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n\x1f\u{8b}abc\r\n0\r\n\r\n", UNAVAILABLE),
+    (
+        "gzip",
+        Form::Json,
+        "~Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n\x1f\u{8b}abc\r\n0\r\n\r\n",
+        UNAVAILABLE,
+    ),
     ("an unknown coding", Form::Json, "~Content-Encoding: br\r\nContent-Length: 3\r\n\r\nxyz", UNAVAILABLE),
     ("a coding of an event stream", Form::Sse, "~Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nxyz", UNAVAILABLE),
     ("both lengths", Form::Json, "~Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", UNAVAILABLE),
@@ -107,12 +136,37 @@ const FORMED: &[(&str, Form, &str, &str)] = &[
     ("a stream labelled JSON", Form::Json, "~Transfer-Encoding: chunked\r\n\r\n7\r\ndata: {\r\n0\r\n\r\n", UNAVAILABLE),
     ("JSON labelled a stream", Form::Sse, "~Content-Length: ${LEN}\r\n\r\n~", UNAVAILABLE),
     ("an event without its blank line", Form::Sse, "~\r\ndata: ~\n${close}", UNAVAILABLE),
-    ("a stream that ends after progress", Form::Sse, "~\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":1,\"progress\":1}}\n\n${close}", UNAVAILABLE),
+    (
+        "a stream that ends after progress",
+        Form::Sse,
+        "~\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":1,\"progress\":1}}\n\n${close}",
+        UNAVAILABLE,
+    ),
     ("comments for ever", Form::Sse, "~\r\n${every 100 : k\n\n}", TIMED_OUT),
-    ("a flood of comments", Form::Sse, "~\r\n${rep 100000 : kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\n\n}", TOO_LARGE),
-    ("a flood of notifications", Form::Sse, "~\r\n${rep 100000 data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"x\"}}\n\n}", TOO_LARGE),
-    ("another id, then ours", Form::Sse, "~\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"other\",\"result\":{\"content\":[]}}\n\ndata: ~\n\n", UNAVAILABLE),
-    ("ours, then more", Form::Sse, "~\r\ndata: ~\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"other\",\"result\":{\"content\":[]}}\n\n", OK),
+    (
+        "a flood of comments",
+        Form::Sse,
+        "~\r\n${rep 100000 : kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\n\n}",
+        TOO_LARGE,
+    ),
+    (
+        "a flood of notifications",
+        Form::Sse,
+        "~\r\n${rep 100000 data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"x\"}}\n\n}",
+        TOO_LARGE,
+    ),
+    (
+        "another id, then ours",
+        Form::Sse,
+        "~\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"other\",\"result\":{\"content\":[]}}\n\ndata: ~\n\n",
+        UNAVAILABLE,
+    ),
+    (
+        "ours, then more",
+        Form::Sse,
+        "~\r\ndata: ~\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"other\",\"result\":{\"content\":[]}}\n\n",
+        OK,
+    ),
     ("ours, then silence", Form::Sse, "~\r\ndata: ~\n\n${stall}", OK),
 ];
 
@@ -121,7 +175,8 @@ async fn gateway() -> (Gw, Up, Up) {
     let up = Upstream::new().tool("t", object.clone()).tool("other", object.clone()).run().await;
     let neighbour = Upstream::new().tool("t", object).run().await;
     let more = format!("timeout = '{}ms'\nresult_limit = '1MiB'", TIMEOUT.as_millis());
-    let gateway = Gateway::new().conf("[timeouts]\nconnect = '1s'").server_with("demo", &up, &more).server("near", &neighbour);
+    let gateway =
+        Gateway::new().conf("[timeouts]\nconnect = '1s'").server_with("demo", &up, &more).server("near", &neighbour);
     let gw = gateway.grant("ann", "demo", Read).grant("ann", "near", Read).approve_all().run().await;
     (gw, up, neighbour)
 }
@@ -368,7 +423,10 @@ fn extra_bytes_never_reach_the_next_caller() {
     let extra = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"poison"}]}}"#;
     run(async move {
         let (gw, up, _) = gateway().await;
-        let tail = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{extra}", extra.len());
+        let tail = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{extra}",
+            extra.len()
+        );
         let client: Client = gw.client("ann").fresh();
         for era in [Era::Modern, Era::Legacy] {
             up.next(Reply::raw(format!("{JSON}Content-Length: ${{LEN}}\r\n\r\n{GOOD}{tail}")));

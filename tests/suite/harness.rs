@@ -28,7 +28,8 @@ fn the_mock_echoes_arguments_byte_for_byte() {
 #[test]
 fn the_mock_streams_and_waits_for_its_gate() {
     run(async {
-        let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
+        let progress =
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
         let reply = Reply::After(vec![progress.to_owned(), "${gate go}".to_owned()], Box::new(Reply::text("done")));
         let up = Upstream::new().reply("slow", reply).run().await;
         let client = client(&up).progress(json!("p1"));

@@ -16,6 +16,7 @@ mod support;
 
 mod bytes;
 mod cancel;
+mod cases;
 mod contract_http;
 mod contract_rpc;
 mod deadlines;
@@ -25,4 +26,5 @@ mod faults;
 mod harness;
 mod matrix;
 mod reload;
+mod reports;
 mod tidy;

@@ -99,7 +99,8 @@ const ROWS: &[Row] = &[
 ];
 
 /// What no refusal may ever repeat: values of arguments, matches, text of results, other servers.
-const NEVER_SAID: &[&str] = &["secret-value", "zebra-9", "leak-7", "hunter-2", "xxxxxxxx", "hidden_server", "127.0.0.1"];
+const NEVER_SAID: &[&str] =
+    &["secret-value", "zebra-9", "leak-7", "hunter-2", "xxxxxxxx", "hidden_server", "127.0.0.1"];
 
 async fn upstream() -> Up {
     let object = || json!({ "type": "object" });
@@ -108,7 +109,8 @@ async fn upstream() -> Up {
         "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"], "additionalProperties": false
     });
     let rpc = r#"{"jsonrpc":"2.0","id":${ID},"error":{"code":-32602,"message":"no such page"}}"#;
-    let rpc_404 = format!("HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: ${{LEN}}\r\n\r\n{rpc}");
+    let rpc_404 =
+        format!("HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: ${{LEN}}\r\n\r\n{rpc}");
     let html = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 18\r\n\r\n<html>hunter-2</ht";
     let replies: Vec<(&str, Reply)> = vec![
         ("s500", Reply::status(500, "", "hunter-2")),
@@ -193,12 +195,8 @@ async fn gateway() -> (Gw, Up) {
 }
 
 /// A form of transport: what the caller accepts, and how the server answers.
-const TRANSPORTS: &[(&str, Form)] = &[
-    (BOTH, Form::Json),
-    (BOTH, Form::Sse),
-    ("application/json", Form::Sse),
-    ("text/event-stream", Form::Json),
-];
+const TRANSPORTS: &[(&str, Form)] =
+    &[(BOTH, Form::Json), (BOTH, Form::Sse), ("application/json", Form::Sse), ("text/event-stream", Form::Json)];
 
 fn clients(gw: &Gw, row: &Row) -> Vec<(String, Client)> {
     let mut clients = Vec::new();
@@ -260,7 +258,12 @@ fn each_refusal_is_the_same_on_every_way_in() {
                     let said = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
                     let out = std::sync::Arc::clone(&said);
                     let check = async move {
-                        assert_eq!(reached, usize::from(row.reached), "calls that reached the server: {}", answer.wire());
+                        assert_eq!(
+                            reached,
+                            usize::from(row.reached),
+                            "calls that reached the server: {}",
+                            answer.wire()
+                        );
                         *out.lock().unwrap() = check(row, &answer, accept).replace(&name, "TOOL");
                     };
                     faults.row(format!("{}: {way}, {accept}, {form:?}", row.name), check).await;
@@ -293,7 +296,10 @@ fn each_refusal_is_counted_once_under_its_code_and_server() {
                 assert_eq!(after - before, 1.0);
                 assert_eq!(line["outcome"], row.code, "{line}");
                 assert_eq!((&line["server"], &line["key_id"]), (&json!(row.server), &json!("ann")), "{line}");
-                assert_eq!((&line["endpoint"], &line["era"], &line["method"]), (&json!("aggregated"), &json!("modern"), &json!("tools/call")));
+                assert_eq!(
+                    (&line["endpoint"], &line["era"], &line["method"]),
+                    (&json!("aggregated"), &json!("modern"), &json!("tools/call"))
+                );
                 for word in NEVER_SAID.iter().filter(|word| **word != "127.0.0.1") {
                     assert!(!line.to_string().contains(word), "{word:?} is in the access log: {line}");
                 }

@@ -43,7 +43,10 @@ fn a_reload_changes_what_is_allowed() {
 fn a_broken_policy_changes_nothing_at_all() {
     let broken: &[(&str, &str)] = &[
         ("a syntax error", "[[key]\nid = "),
-        ("an unknown member", "[[organization]]\nid='x'\nplan='business'\nstatus='active'\nsubscription='active'\nplam=1"),
+        (
+            "an unknown member",
+            "[[organization]]\nid='x'\nplan='business'\nstatus='active'\nsubscription='active'\nplam=1",
+        ),
         ("an unknown object", "[[organisation]]\nid='x'"),
         ("a wrong type", "[[project]]\nid = 7\norganization = 'acme'"),
         ("a slug twice", "[[server]]\norganization='acme'\nslug='demo'\nurl='http://127.0.0.1:9/mcp'"),
@@ -51,8 +54,14 @@ fn a_broken_policy_changes_nothing_at_all() {
         ("a grant of an unknown server", "[[grant]]\nkey='ann'\nserver='nope'\naccess='read'"),
         ("a grant of an unknown key", "[[grant]]\nkey='nope'\nserver='demo'\naccess='read'"),
         ("a bad hash", "[[approval]]\nserver='demo'\ntool='x'\nsha256='xyz'\nlabels=[]"),
-        ("a bad rate", "[[key]]\nid='k'\norganization='acme'\nproject='support'\nenvironment='production'\nsha256='00'\nrate_limit='10'"),
-        ("a broken pattern", "[[guardrail]]\nname='g'\norganization='acme'\nstage='input'\ndetector='pattern'\naction='block'\npatterns=['(']"),
+        (
+            "a bad rate",
+            "[[key]]\nid='k'\norganization='acme'\nproject='support'\nenvironment='production'\nsha256='00'\nrate_limit='10'",
+        ),
+        (
+            "a broken pattern",
+            "[[guardrail]]\nname='g'\norganization='acme'\nstage='input'\ndetector='pattern'\naction='block'\npatterns=['(']",
+        ),
     ];
     run(async {
         let (gw, up) = gateway(Upstream::new()).await;
@@ -65,7 +74,11 @@ fn a_broken_policy_changes_nothing_at_all() {
             assert_eq!(gw.reload_text(&text).await, Reloaded::Rejected, "{what}");
             gw.client("ann").call("demo_echo", json!({})).await.ok();
             assert_eq!(gw.metrics().await.sum("toolgate_snapshot_revision", &[]), revision, "{what}");
-            gw.client("ann").server("b").call("echo", json!({})).await.http_refused(404, "not_found", Some("mcp_server_not_found"));
+            gw.client("ann").server("b").call("echo", json!({})).await.http_refused(
+                404,
+                "not_found",
+                Some("mcp_server_not_found"),
+            );
         }
         assert!(gw.log_text().contains("policy.toml:"), "the log says where: {}", gw.log_text());
         assert_eq!(up.calls().len(), broken.len());
@@ -121,7 +134,10 @@ fn a_call_keeps_its_snapshot_to_its_end() {
         let before = gw.metrics().await.sum("toolgate_snapshot_revision", &[]);
         let mut policy = gw.policy();
         policy.edit("key", "ann", "revoked = true").remove("grant", "ann");
-        policy.add("guardrail", "name='g'\norganization='acme'\nstage='output'\ndetector='keywords'\naction='block'\nwords=['done']");
+        policy.add(
+            "guardrail",
+            "name='g'\norganization='acme'\nstage='output'\ndetector='keywords'\naction='block'\nwords=['done']",
+        );
         assert_eq!(gw.reload(&policy).await, Reloaded::Applied);
         gw.client("ann").call("demo_echo", json!({})).await.http_refused(401, "authentication_error", None);
         up.open("go");

@@ -45,6 +45,7 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("src/model/records.rs", "the vocabulary of the policy: one type after the other"),
     ("tests/suite/contract_http.rs", "the rows of contract §2"),
     ("tests/suite/contract_rpc.rs", "the rows of contract §3"),
+    ("tests/suite/reports.rs", "one small test a kind of report"),
     ("tests/suite/cases.rs", "the lines of the case files that need a word"),
     ("tests/support/upstream.rs", "one builder and one handle, a method a line of the story"),
     ("tests/support/client.rs", "one builder, a method a line of the story"),
@@ -224,7 +225,12 @@ fn imports_run_strictly_downwards() {
         let own = room(&source.name);
         for import in imports(&source.code) {
             if import != own && floor(&import) >= floor(own) {
-                faults.push(format!("{} (floor {}) imports {import} (floor {})", source.name, floor(own), floor(&import)));
+                faults.push(format!(
+                    "{} (floor {}) imports {import} (floor {})",
+                    source.name,
+                    floor(own),
+                    floor(&import)
+                ));
             }
         }
     }
@@ -247,11 +253,8 @@ fn some_crates_are_named_in_one_place_only() {
 
 #[test]
 fn every_file_says_what_it_is_for() {
-    let faults: Vec<String> = sources()
-        .iter()
-        .filter(|source| !source.text.starts_with("//! "))
-        .map(|source| source.name.clone())
-        .collect();
+    let faults: Vec<String> =
+        sources().iter().filter(|source| !source.text.starts_with("//! ")).map(|source| source.name.clone()).collect();
     assert_clean("a file starts with //!", &faults);
 }
 
@@ -305,7 +308,8 @@ fn nothing_is_left_undone() {
     let mut faults = Vec::new();
     // written in two halves, so that this file does not name them
     let macros = [concat!("todo", "!"), concat!("unimpl", "emented!"), concat!("db", "g!")];
-    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("/tmp", "/wt"), concat!("/wo", "rk/")];
+    let words =
+        [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("/tmp", "/wt"), concat!("/wo", "rk/")];
     for source in sources() {
         let name = &source.name;
         faults.extend(macros.iter().filter(|word| source.code.contains(**word)).map(|word| format!("{name}: {word}")));
@@ -351,7 +355,9 @@ fn long_files_that_became_short_leave_the_list() {
 
 #[test]
 fn the_scanner_sees_what_it_must() {
-    let code = blank("use crate::{model::x, policy::{a, b}}; // crate::cli\nlet s = \"crate::cli {\"; let c = '{'; fn f() { }\n");
+    let code = blank(
+        "use crate::{model::x, policy::{a, b}}; // crate::cli\nlet s = \"crate::cli {\"; let c = '{'; fn f() { }\n",
+    );
     assert_eq!(imports(&code), ["model", "policy"]);
     assert_eq!(functions(&code), [("f".to_owned(), 1)]);
     assert!(names("use pingora::x;", "pingora") && !names("use pingora_core::x;", "pingora"));

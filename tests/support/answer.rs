@@ -168,10 +168,7 @@ impl Answer {
         assert!(!message.is_empty(), "no message: {result}");
         assert_eq!(result["isError"], true, "{result}");
         assert_eq!(result["content"], json!([{ "type": "text", "text": message }]));
-        assert_eq!(
-            result["structuredContent"],
-            json!({ "error": { "type": kind, "code": code, "message": message } })
-        );
+        assert_eq!(result["structuredContent"], json!({ "error": { "type": kind, "code": code, "message": message } }));
         assert_eq!(refusal, &json!({ "code": code, "request_id": self.request_id() }), "{result}");
         if self.asked.era == Era::Modern {
             assert_eq!(result["resultType"], "complete");

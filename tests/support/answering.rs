@@ -80,7 +80,11 @@ pub fn plan(state: &mut State, seen: &Seen) -> Plan {
         _ => return Plan::empty(405).with("Allow", "POST"),
     }
     let Some(id) = seen.message.get("id") else {
-        return if seen.message.is_object() { Plan::empty(202) } else { error(400, &Value::Null, -32700, "Parse error") };
+        return if seen.message.is_object() {
+            Plan::empty(202)
+        } else {
+            error(400, &Value::Null, -32700, "Parse error")
+        };
     };
     if seen.message.get("method").is_none() {
         return Plan::empty(202);
@@ -209,7 +213,9 @@ fn message(state: &State, reply: &Reply, seen: &Seen, id: &Value) -> Vec<Step> {
         Reply::Error(error) => template(&format!(r#"{{"jsonrpc":"2.0","id":${{ID}},"error":{error}}}"#), seen, id),
         Reply::Message(message) => template(message, seen, id),
         Reply::Sized(size) => {
-            let mut text = json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": "" }] } }).to_string();
+            let mut text =
+                json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": "" }] } })
+                    .to_string();
             let at = text.rfind(r#""""#).expect("an empty text") + 1;
             text.insert_str(at, &"x".repeat(size - text.len()));
             vec![Step::Bytes(text.into_bytes())]

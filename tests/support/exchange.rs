@@ -141,7 +141,8 @@ impl Exchange {
         while self.head.is_some() && self.piece().await.is_some() {}
         let took = self.sent.elapsed();
         let closing = self.head.as_ref().is_none_or(|head| {
-            head.get("connection").is_some_and(|c| c.eq_ignore_ascii_case("close")) || head.start.starts_with("HTTP/1.0")
+            head.get("connection").is_some_and(|c| c.eq_ignore_ascii_case("close"))
+                || head.start.starts_with("HTTP/1.0")
         });
         let mut answer = Answer::new(self.asked, self.head.unwrap_or_default(), self.body);
         (answer.took, answer.cut) = (took, self.cut);

@@ -39,7 +39,8 @@ impl Identity {
         let mut authority = CertificateParams::new(Vec::<String>::new()).expect("parameters");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.distinguished_name.push(DnType::CommonName, "Toolgate test authority");
-        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("an authority");
+        let authority =
+            CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("an authority");
 
         let name = if leaf == Leaf::WrongName { "other.test" } else { "127.0.0.1" };
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");

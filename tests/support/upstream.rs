@@ -406,6 +406,13 @@ impl Up {
         self.shared.state().accept = accept;
     }
 
+    /// Closes every connection, and meets new ones so from now on.
+    pub async fn restart(&self, accept: Accept) {
+        self.refuse(true).await;
+        self.accept(accept);
+        self.refuse(false).await;
+    }
+
     /// Closes its port, or opens it again.
     pub async fn refuse(&self, refuse: bool) {
         mock::refuse(self, refuse).await;
