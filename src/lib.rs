@@ -22,6 +22,7 @@ pub mod control;
 pub mod discovery;
 pub mod metrics;
 pub mod model;
+pub mod ops;
 pub mod policy;
 pub mod proxy;
 pub mod refusal;

@@ -1,1 +1,16 @@
-//! (stub)
+//! What is spent by the second: token buckets and counts, outside the snapshot, so that a reload resets nothing (invariant 4).
+//!
+//! Floor 2. No lock on a call's path: a bucket is one atomic.
+
+mod failures;
+mod local;
+
+pub use failures::Failures;
+pub use local::{Bucket, Registry, Scope};
+
+/// The clock of budgets and breakers: nanoseconds since `started`, plus an hour so that it never comes near zero.
+#[must_use]
+pub fn clock_nanos(started: std::time::Instant) -> u64 {
+    const AHEAD: u64 = 3_600_000_000_000;
+    AHEAD.saturating_add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,1 +1,40 @@
-//! (stub)
+//! Conf and policy as they are written: read strictly, every fault at once, each at its `file:line:col` (contract §5, §10).
+//!
+//! ```text
+//! file -> value (TOML, spans) -> interpolate -> sections / policy (tables of members) -> resolve -> model::records
+//! JSON of the management API -> value (no spans) ------------------^
+//! ```
+//! **Invariants.** A secret never stands in a conf or a policy, only where to find one; what stands in its place is shown in
+//! no fault. An unknown member, a bare number, a bad word is an error, never a guess. Nothing is written.
+//!
+//! Knows no snapshot, no store and no socket; whether a pattern or a schema compiles is judged by `policy`.
+
+mod codec;
+mod court;
+mod credential;
+mod fault;
+mod guardrail;
+mod interpolate;
+mod load;
+mod measure;
+mod net;
+mod objects;
+mod options;
+pub mod policy;
+mod read;
+mod reference;
+mod resolve;
+mod sections;
+mod value;
+
+pub use credential::{CREDENTIAL_HEADER_NAME_MAX, CREDENTIAL_HEADERS_MAX, judge_header};
+pub use fault::{Fault, FileSpan, Severity, Sources, nearest};
+pub use load::{FILE_BYTES_MAX, Loaded, Outcome, Rejected, from_text, from_texts, load};
+pub use net::{Address, Dsn, Listen, Tls, judge_url};
+pub use options::{
+    AccessLog, Admin, AdminToken, Attribution, Conf, Discovery, Egress, Gateway, Limits, Log, LogFormat, LogLevel, Ops,
+    PolicyFiles, RateLimits, Role, Store, Timeouts,
+};
+pub use policy::Policy;
+pub use reference::reference;
+pub use resolve::resolve;

@@ -1,1 +1,12 @@
-//! (stub)
+//! What is allowed: compiled, immutable, published whole.
+//!
+//! `approval.rs` is the life of a tool, `schema/` and `guard/` compile what checks content, `compile.rs` puts a snapshot together,
+//! `live.rs` publishes it. Knows no socket, no clock and no store.
+
+pub mod approval;
+pub mod compile;
+pub mod guard;
+pub mod live;
+pub mod schema;
+pub mod snapshot;
+mod views;

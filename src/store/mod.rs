@@ -1,1 +1,302 @@
-//! (stub)
+//! Floor 1: what must outlive a restart. API-made objects, overrides, tools, discoveries, audit (contract §5, §6, §9).
+//!
+//! SQLite by default, PostgreSQL for a fleet; the same tables and the same statements. An object's JSON is opaque text
+//! here: what it means, and whether a policy compiles from it, is for the floors above.
+//!
+//! **Invariants.** A commit is one transaction: all of its writes and audit records, or none, and on disk when it returns.
+//! The revision grows by one with each commit. No key material but digests comes in; the one secret that is kept is the
+//! key that seals `requestState`, drawn here, and an SQLite file is for its owner only (mode 0600).
+
+mod backup;
+mod engine;
+mod error;
+mod open;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, path::Path, time::Duration};
+
+use jiff::Timestamp;
+
+pub use self::error::StoreError;
+use self::{
+    engine::{Db, Purpose},
+    open::Location,
+};
+use crate::model::{
+    id::{decode_hex32, encode_hex},
+    records::{DiscoveryRecord, ToolRecord},
+};
+
+/// How long a commit waits for another process that writes to the same SQLite file.
+pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long opening, or waiting for a free connection, may take.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections of one process to the store.
+pub const CONNECTIONS_MAX: u32 = 4;
+
+/// An open store.
+#[derive(Clone)]
+pub struct Store {
+    db: Db,
+    place: String,
+    state_key: [u8; 32],
+}
+
+/// Everything that a snapshot needs of the store, as one consistent view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// The commit that this is the state after; 0: nothing was committed yet.
+    pub revision: u64,
+    /// Objects that the API made, in the order in which they were first written (guardrails are evaluated in it).
+    pub objects: Vec<StoredObject>,
+    /// What is kept on top of objects that files own, in the order in which it was first written.
+    pub overrides: Vec<StoredObject>,
+    /// Every tool, by organization, server and name.
+    pub tools: Vec<ToolRecord>,
+    /// Every discovery, by organization and server.
+    pub discoveries: Vec<DiscoveryRecord>,
+}
+
+/// A policy object or an override; unique by kind, organization and id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObject {
+    /// What it is: `server`, `key`, `grant` …
+    pub kind: String,
+    /// Owner; empty where the object has none.
+    pub organization: String,
+    /// Its id within kind and organization.
+    pub id: String,
+    /// The object in its written shape.
+    pub json: String,
+}
+
+/// One change of a commit. A `Put` makes or replaces; a `Delete` of what is not there does nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// An object of the API; one that is replaced keeps its place in the order.
+    PutObject(StoredObject),
+    /// Removes an object.
+    DeleteObject {
+        /// [`StoredObject::kind`]
+        kind: String,
+        /// [`StoredObject::organization`]
+        organization: String,
+        /// [`StoredObject::id`]
+        id: String,
+    },
+    /// Something kept on top of an object that a file owns.
+    PutOverride(StoredObject),
+    /// Removes it.
+    DeleteOverride {
+        /// [`StoredObject::kind`]
+        kind: String,
+        /// [`StoredObject::organization`]
+        organization: String,
+        /// [`StoredObject::id`]
+        id: String,
+    },
+    /// What is known of a tool; one row.
+    PutTool(ToolRecord),
+    /// Forgets every tool of a deleted server.
+    DeleteTools {
+        /// Owner.
+        organization: String,
+        /// Slug.
+        server: String,
+    },
+    /// What discovery settled for a server.
+    PutDiscovery(DiscoveryRecord),
+    /// Forgets it.
+    DeleteDiscovery {
+        /// Owner.
+        organization: String,
+        /// Slug.
+        server: String,
+    },
+}
+
+/// Who changed what (contract §9). Holds no secret: its writer sees to that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRecord {
+    /// When.
+    pub at: Timestamp,
+    /// The token's name, the peer of the socket, or the policy file.
+    pub who: String,
+    /// The action, for example `tool.approve`.
+    pub what: String,
+    /// Owner of the target; empty where it has none.
+    pub organization: String,
+    /// The object, for example `github/create_issue`.
+    pub target: String,
+    /// The object before, as JSON; none: it was made.
+    pub before: Option<String>,
+    /// The object after, as JSON; none: it was removed.
+    pub after: Option<String>,
+}
+
+/// An audit record as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    /// Its number: from 1, without gaps, in the order of the commits.
+    pub seq: u64,
+    /// The commit that it belongs to.
+    pub revision: u64,
+    /// What was recorded.
+    pub record: AuditRecord,
+}
+
+impl Store {
+    /// Opens `sqlite:PATH` (made if it is missing; its folder must be there) or `postgres://…`, and brings its format up to
+    /// date. A path is taken as it is written, a relative one from the working directory.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`], [`StoreError::Open`], [`StoreError::NotAStore`], [`StoreError::NewerFormat`] and what reading
+    /// and writing may give.
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        let location = Location::parse(url)?;
+        let db = location.open().await?;
+        let state_key = match settle_state_key(&db).await {
+            Ok(key) => key,
+            Err(error) => {
+                db.close().await;
+                return Err(error);
+            }
+        };
+        Ok(Self { db, place: location.place(), state_key })
+    }
+
+    /// Reads everything, with one query a table and as of one moment.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] for a record that cannot be read back, [`StoreError::Engine`].
+    pub async fn load(&self) -> Result<Stored, StoreError> {
+        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let revision = tx.row(REVISION, &[]).await.and_then(|row| row.int(0)).map_err(StoreError::reading)?;
+        let stored = Stored {
+            revision: counted(revision)?,
+            objects: rows::objects(&mut tx).await?,
+            overrides: rows::overrides(&mut tx).await?,
+            tools: rows::tools(&mut tx).await?,
+            discoveries: rows::discoveries(&mut tx).await?,
+        };
+        tx.rollback().await.map_err(StoreError::reading)?;
+        Ok(stored)
+    }
+
+    /// The revision alone: what a node polls to see whether another one has written.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`]
+    pub async fn revision(&self) -> Result<u64, StoreError> {
+        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let revision = tx.row(REVISION, &[]).await.and_then(|row| row.int(0)).map_err(StoreError::reading)?;
+        tx.rollback().await.map_err(StoreError::reading)?;
+        counted(revision)
+    }
+
+    /// Writes everything or nothing, and gives the new revision. `expected_revision` is the one that the change was made
+    /// for; none: any.
+    ///
+    /// Must be awaited to its end to know its outcome; dropped before, it is rolled back unless it was already committed.
+    ///
+    /// # Errors
+    /// [`StoreError::RevisionConflict`] and [`StoreError::Busy`]: nothing was written. [`StoreError::Engine`]: nothing was
+    /// written, unless the connection broke in the very moment of committing; load again.
+    pub async fn commit(
+        &self,
+        expected_revision: Option<u64>,
+        writes: &[Write],
+        audit: &[AuditRecord],
+    ) -> Result<u64, StoreError> {
+        let mut tx = self.db.begin(Purpose::Write).await.map_err(StoreError::writing)?;
+        let added = i64::try_from(audit.len()).unwrap_or(i64::MAX);
+        // The first statement takes the row: writers on every node queue here, in the order of their revisions.
+        let meta = tx.row(NEXT_REVISION, &[added.into()]).await.map_err(StoreError::writing)?;
+        let (revision, audits) = (meta.int(0).map_err(StoreError::writing)?, meta.int(1).map_err(StoreError::writing)?);
+        let found = counted(revision - 1)?;
+        if let Some(expected) = expected_revision.filter(|expected| *expected != found) {
+            tx.rollback().await.map_err(StoreError::writing)?;
+            return Err(StoreError::RevisionConflict { expected, found });
+        }
+        for (place, write) in (0..).zip(writes) {
+            rows::apply(&mut tx, revision, place, write).await.map_err(StoreError::writing)?;
+        }
+        for (seq, record) in (audits - added + 1..).zip(audit) {
+            rows::add_audit(&mut tx, seq, revision, record).await.map_err(StoreError::writing)?;
+        }
+        tx.commit().await.map_err(StoreError::writing)?;
+        counted(revision)
+    }
+
+    /// Up to `limit` audit records whose number is greater than `after_seq`, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Engine`]
+    pub async fn audit(&self, after_seq: u64, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
+        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let rows = rows::audit(&mut tx, i64::try_from(after_seq).unwrap_or(i64::MAX), limit).await?;
+        tx.rollback().await.map_err(StoreError::reading)?;
+        Ok(rows)
+    }
+
+    /// The key that seals `requestState` (contract §3): 32 random bytes, drawn once in a store's life.
+    #[must_use]
+    pub const fn state_key(&self) -> [u8; 32] {
+        self.state_key
+    }
+
+    /// Copies an SQLite store, as of one moment and while it is in use, to a new file of mode 0600. To restore it, stop
+    /// the gateway, put the file in the store's place and remove the old `-wal` and `-shm` beside it.
+    ///
+    /// # Errors
+    /// [`StoreError::Backup`]: the target exists or cannot be written, or the store is in PostgreSQL (use `pg_dump`).
+    pub async fn backup_to(&self, path: &Path) -> Result<(), StoreError> {
+        backup::copy(&self.db, path).await
+    }
+
+    /// Where the store is, as messages name it: without user and password.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Closes every connection. Not closing loses nothing that was committed.
+    pub async fn close(&self) {
+        self.db.close().await;
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// Reads the state key; the first to open a store draws it.
+async fn settle_state_key(db: &Db) -> Result<[u8; 32], StoreError> {
+    let mut tx = db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+    let mut kept = tx.row(STATE_KEY, &[]).await.and_then(|row| row.text(0)).map_err(StoreError::reading)?;
+    tx.rollback().await.map_err(StoreError::reading)?;
+    if kept.is_empty() {
+        let drawn = encode_hex(&rand::random::<[u8; 32]>());
+        let mut tx = db.begin(Purpose::Write).await.map_err(StoreError::writing)?;
+        // Two may draw at once; the first to write wins, and both read what it wrote.
+        tx.run(SET_STATE_KEY, &[drawn.as_str().into()]).await.map_err(StoreError::writing)?;
+        kept = tx.row(STATE_KEY, &[]).await.and_then(|row| row.text(0)).map_err(StoreError::reading)?;
+        tx.commit().await.map_err(StoreError::writing)?;
+    }
+    decode_hex32(&kept).ok_or_else(|| StoreError::damaged("meta", "state_key"))
+}
+
+/// A revision, which the tables keep as a signed number.
+fn counted(number: i64) -> Result<u64, StoreError> {
+    u64::try_from(number).map_err(|_| StoreError::damaged("meta", "revision"))
+}
+
+const REVISION: &str = "SELECT revision FROM meta WHERE id = 1";
+const NEXT_REVISION: &str =
+    "UPDATE meta SET revision = revision + 1, audits = audits + $1 WHERE id = 1 RETURNING revision, audits";
+const STATE_KEY: &str = "SELECT state_key FROM meta WHERE id = 1";
+const SET_STATE_KEY: &str = "UPDATE meta SET state_key = $1 WHERE id = 1 AND state_key = ''";

@@ -17,6 +17,7 @@ mod support;
 mod bytes;
 mod cancel;
 mod cases;
+mod conf;
 mod contract_http;
 mod contract_rpc;
 mod deadlines;

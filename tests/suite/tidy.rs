@@ -45,6 +45,7 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("src/model/records.rs", "the vocabulary of the policy: one type after the other"),
     ("tests/suite/contract_http.rs", "the rows of contract §2"),
     ("tests/suite/contract_rpc.rs", "the rows of contract §3"),
+    ("tests/suite/faults.rs", "the tables of what a server can do wrong"),
     ("tests/suite/reports.rs", "one small test a kind of report"),
     ("tests/suite/cases.rs", "the lines of the case files that need a word"),
     ("tests/support/upstream.rs", "one builder and one handle, a method a line of the story"),

@@ -1,0 +1,81 @@
+# make run    the gateway with its demo server, on http://127.0.0.1:8080
+# make test   every test: Rust, the release binary, shipped files, real clients and servers
+# make lint   formatting, clippy, documentation
+#
+# Needs a Rust toolchain (1.95 or newer). What else is missing is installed, from Debian's packages, and said.
+
+CARGO ?= cargo
+PYTHON ?= python3
+PROFILE := release
+TOOLGATE := target/$(PROFILE)/toolgate
+
+.PHONY: run build test test-rust test-files test-binary test-e2e lint lint-format lint-clippy lint-doc clean tools-build tools-test
+
+run: build
+	@exec $(TOOLGATE) demo
+
+# One binary for the demo, the tests and production: built once, with the optimisations of [profile.release].
+build: tools-build
+	@[ -x $(TOOLGATE) ] || echo "make: compiling toolgate and its crates with full optimisation; the first time takes minutes"
+	@$(CARGO) build --profile $(PROFILE) --locked
+
+test: test-rust test-files test-binary test-e2e
+	@echo "make: all tests passed"
+
+test-rust: tools-build
+	$(CARGO) test --locked
+
+# `toolgate check` on each shipped conf file, and the systemd unit.
+test-files: build tools-test
+	$(PYTHON) tests/e2e/files.py $(TOOLGATE)
+
+# The release binary: one real connection, then the demo played through.
+test-binary: build tools-test
+	$(PYTHON) tests/e2e/smoke.py $(TOOLGATE)
+
+# SDKs and servers from npm and PyPI, at pinned versions, through the gateway; installed below target/e2e.
+test-e2e: build tools-test
+	$(PYTHON) tests/e2e/run.py --profile $(PROFILE)
+
+lint: lint-format lint-clippy lint-doc
+
+lint-format:
+	$(CARGO) fmt --check
+
+lint-clippy: tools-build
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+
+lint-doc: tools-build
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+
+clean:
+	$(CARGO) clean
+
+# $(call install,WHY): installs the Debian packages in the shell variable `missing`.
+define install
+if [ -n "$$missing" ]; then \
+  echo "make: installing$$missing ($(1))"; \
+  command -v apt-get >/dev/null || { echo "make: no apt-get here: install$$missing by hand" >&2; exit 1; }; \
+  if [ "$$(id -u)" = 0 ]; then as=; \
+  elif command -v sudo >/dev/null; then as=sudo; \
+  else echo "make: install$$missing as root first" >&2; exit 1; fi; \
+  $$as apt-get update -qq && \
+  $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+fi
+endef
+
+tools-build:
+	@command -v $(CARGO) >/dev/null || { echo "make: needs Rust 1.95 or newer: https://rustup.rs" >&2; exit 1; }
+	@missing=; \
+	command -v cmake >/dev/null || missing="$$missing cmake"; \
+	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
+	$(call install,to compile the C parts of zlib-ng$(comma) SQLite$(comma) zstd and mimalloc)
+
+tools-test:
+	@missing=; \
+	command -v $(PYTHON) >/dev/null || missing="$$missing python3"; \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	$(call install,for the real MCP clients and servers of the tests)
+
+comma := ,

@@ -1,0 +1,134 @@
+//! Stage `input`: do the guardrails let these arguments go out? (contract §7)
+//!
+//! Also the adapter between the line and `policy/guard`: what a screening found, as a verdict and as notes for metrics and log.
+
+use std::sync::Arc;
+
+use super::{
+    arguments,
+    parse::Request,
+    rewrite::{Splice, apply},
+};
+use crate::{
+    model::{
+        jsonrpc::{Document, Spanned},
+        records::GuardAction,
+    },
+    policy::{
+        guard::{self, GuardPlan, GuardRule, GuardStage, Verdict},
+        snapshot::{KeyPolicy, ToolPolicy},
+    },
+    refusal::{Refusal, Side},
+};
+
+/// One match of a rule, without the text that matched.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The rule's name.
+    pub rule: Arc<str>,
+    /// What the rule does.
+    pub action: GuardAction,
+    /// Arguments or result.
+    pub side: Side,
+}
+
+/// What the guardrails found in a call's arguments.
+#[derive(Debug, Default)]
+pub struct Screened {
+    /// The matches, for metrics and log.
+    pub notes: Vec<Note>,
+    /// The arguments with the matches replaced, if a rule redacts.
+    pub redacted: Option<Vec<u8>>,
+    /// The detector that redacted.
+    detector: &'static str,
+    /// Rules whose engine is still to be asked, before the call is sent.
+    pub engines: Vec<Arc<GuardRule>>,
+}
+
+impl Screened {
+    /// Screens one part of a document; the splices that redact it, if any.
+    ///
+    /// # Refuses
+    /// - [`Refusal::GuardrailBlocked`], [`Refusal::GuardrailUnavailable`]
+    pub fn judge(
+        &mut self,
+        plan: &GuardPlan,
+        document: &Document<'_>,
+        part: &Spanned<'_>,
+        side: Side,
+    ) -> Result<Option<Vec<Splice>>, Refusal> {
+        let stage = match side {
+            Side::Input => GuardStage::Input,
+            Side::Output => GuardStage::Output,
+        };
+        let screening = guard::screen(plan, document, part, stage);
+        for found in &screening.matches {
+            if let Some(rule) = plan.rules.get(found.rule) {
+                self.notes.push(Note { rule: Arc::clone(&rule.name), action: found.action, side });
+            }
+        }
+        self.engines.extend(screening.engines.iter().filter_map(|index| plan.rules.get(*index).cloned()));
+        match screening.verdict {
+            Verdict::Pass => Ok(None),
+            Verdict::Block { detector, .. } => Err(Refusal::GuardrailBlocked { side, detector }),
+            Verdict::Unavailable { .. } => Err(Refusal::GuardrailUnavailable(side)),
+            Verdict::Redact(edits) => {
+                self.detector = screening
+                    .matches
+                    .iter()
+                    .find(|found| found.action == GuardAction::Redact)
+                    .map_or("", |found| found.detector);
+                Ok(Some(edits.into_iter().map(Splice::from).collect()))
+            }
+        }
+    }
+}
+
+impl From<guard::Edit> for Splice {
+    fn from(edit: guard::Edit) -> Self {
+        Self { span: edit.span, with: edit.replacement }
+    }
+}
+
+/// Screens the arguments, and what else of the request's params a person or server may have written: `_meta` and `inputResponses`.
+/// Only arguments are redacted; a match elsewhere under a redacting rule blocks.
+///
+/// # Refuses
+/// - [`Refusal::GuardrailBlocked`], [`Refusal::GuardrailUnavailable`]
+pub fn screen(
+    key: &KeyPolicy,
+    tool: &ToolPolicy,
+    document: &Document<'_>,
+    arguments: Option<&Spanned<'_>>,
+    request: &Request<'_>,
+) -> Result<Screened, Refusal> {
+    let mut screened = Screened::default();
+    let plan = tool.input.plan(&key.project);
+    if plan.is_empty() {
+        return Ok(screened);
+    }
+    if let Some(arguments) = arguments
+        && let Some(splices) = screened.judge(plan, document, arguments, Side::Input)?
+    {
+        screened.redacted = Some(apply(document.raw(), arguments.span.clone(), splices));
+    }
+    for beside in [request.meta.clone(), request.param("inputResponses")].into_iter().flatten() {
+        if screened.judge(plan, document, &beside, Side::Input)?.is_some() {
+            return Err(Refusal::GuardrailBlocked { side: Side::Input, detector: screened.detector });
+        }
+    }
+    Ok(screened)
+}
+
+/// Checks redacted arguments against the inputSchema again.
+///
+/// # Refuses
+/// - [`Refusal::GuardrailBlocked`]: they do not match any more.
+pub fn recheck(tool: &ToolPolicy, redacted: &[u8], screened: &Screened, bytes_max: u64) -> Result<(), Refusal> {
+    let blocked = || Refusal::GuardrailBlocked { side: Side::Input, detector: screened.detector };
+    let mut scratch = Vec::new();
+    let document = Document::parse(redacted, &mut scratch).map_err(|_| blocked())?;
+    // The limit is on what was received: a replacement may be longer than what it replaces.
+    let bytes_max = bytes_max.max(u64::try_from(redacted.len()).unwrap_or(u64::MAX));
+    arguments::check(tool, &document.spanned_root(), bytes_max).map_err(|_| blocked())
+}

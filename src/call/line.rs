@@ -1,0 +1,303 @@
+//! The straight line itself: `admit` on the way in, `release` on the way out.
+//!
+//! Only [`charge`] makes an [`Admitted`], and only `release` a [`Released`]: a check that was skipped does not compile.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::{
+    Now, arguments, headers, hello, input, list,
+    parse::{self, Message, Request},
+    resolve, seal, throttle,
+};
+use crate::{
+    model::{
+        jsonrpc::{Document, Kind, Spanned},
+        mcp::{Era, META_CLIENT_CAPABILITIES, Revision},
+    },
+    policy::snapshot::{KeyPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy, ViewServer},
+    refusal::Refusal,
+    upstream::{breaker::Permit, envelope},
+};
+
+/// Who calls, and where; the verdict on key and route.
+#[derive(Debug)]
+pub struct Caller<'s> {
+    /// The policy of this call.
+    pub snapshot: &'s Snapshot,
+    /// The key.
+    pub key: &'s KeyPolicy,
+    /// The granted server of a per-server path; none on the aggregated endpoint.
+    pub granted: Option<&'s ViewServer>,
+}
+
+/// What a request asked for, as far as it was read: enough to answer it in its own form and to count it.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The id as written; none: not read, or a notification.
+    pub id: Option<Vec<u8>>,
+    /// Its era; none: not read.
+    pub era: Option<Era>,
+    /// Its revision.
+    pub revision: Option<Revision>,
+    /// The method, from the closed set of contract §11.
+    pub method: &'static str,
+    /// The tool's name as sent.
+    pub tool_name: Option<String>,
+    /// The server that was resolved.
+    pub server: Option<Arc<ServerPolicy>>,
+    /// The tool that was resolved.
+    pub tool: Option<Arc<ToolPolicy>>,
+}
+
+/// What becomes of a request that nothing refused.
+#[derive(Debug)]
+pub enum Admission {
+    /// A notification: 202.
+    Accepted,
+    /// Answered from the snapshot: the `result`, as JSON.
+    Answered(Vec<u8>),
+    /// A call that passed every check of its own; [`charge`] is left.
+    Call(Box<Checked>),
+}
+
+/// A call that passed every check but the server's own limits.
+#[derive(Debug)]
+pub struct Checked {
+    /// The server.
+    pub server: Arc<ServerPolicy>,
+    /// The tool.
+    pub tool: Arc<ToolPolicy>,
+    /// The arguments, byte for byte what was checked.
+    pub arguments: Vec<u8>,
+    /// What goes along with them.
+    pub meta: Meta,
+    /// Names behind `Mcp-Param-` and their texts, of the checked arguments.
+    pub params: Vec<(String, String)>,
+    /// What the guardrails on the way in found, for metrics and log.
+    pub screened: input::Screened,
+}
+
+/// What a call says besides name and arguments; JSON as written.
+#[derive(Clone, Debug, Default)]
+pub struct Meta {
+    /// `_meta.progressToken`
+    pub progress_token: Option<Vec<u8>>,
+    /// `_meta.traceparent`, well-formed.
+    pub traceparent: Option<String>,
+    /// `_meta.tracestate`
+    pub tracestate: Option<String>,
+    /// The caller's capabilities, a modern caller's only.
+    pub capabilities: Option<Vec<u8>>,
+    /// `requestState`, opened.
+    pub request_state: Option<Vec<u8>>,
+    /// `inputResponses`
+    pub input_responses: Option<Vec<u8>>,
+}
+
+impl Meta {
+    /// Whether this is a multi-round-trip retry.
+    #[must_use]
+    pub const fn is_retry(&self) -> bool {
+        self.request_state.is_some() || self.input_responses.is_some()
+    }
+}
+
+/// A call that may be sent: the only thing that becomes bytes upstream.
+#[derive(Debug)]
+pub struct Admitted {
+    /// What was checked.
+    pub checked: Checked,
+    /// Its place at the server.
+    pub permit: Permit,
+}
+
+/// The request side of the line, in the order in which a call meets its checks.
+///
+/// `asked` is filled as far as the request was read, also when it is refused.
+///
+/// # Refuses
+/// With whatever the first stage that fails refuses with.
+pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Asked) -> Result<Admission, Refusal> {
+    let mut scratch = Vec::new();
+    let document = Document::parse(body, &mut scratch).map_err(|fault| parse::json_refusal(&fault))?;
+    let request = match parse::message(&document, head)? {
+        Message::Notification { era, .. } => {
+            asked.era = Some(era);
+            asked.method = "notification";
+            return Ok(Admission::Accepted);
+        }
+        Message::Request(request) => request,
+    };
+    asked.id = Some(request.id.to_vec());
+    asked.era = Some(request.era);
+    asked.revision = Some(request.revision);
+    asked.method = method_label(request.method);
+    headers::agree(head, &request)?;
+    let settings = &caller.snapshot.settings;
+    match (request.method, request.era) {
+        ("tools/call", _) => call(caller, head, &document, &request, asked),
+        ("tools/list", _) => {
+            list::result(caller.snapshot, &caller.key.view, caller.granted, &request).map(Admission::Answered)
+        }
+        ("server/discover", Era::Modern) => Ok(Admission::Answered(hello::discover(settings))),
+        ("initialize", Era::Legacy) => hello::initialize(settings, &request).map(Admission::Answered),
+        ("ping", Era::Legacy) => Ok(Admission::Answered(hello::ping())),
+        _ => Err(Refusal::MethodNotFound),
+    }
+}
+
+fn call(
+    caller: &Caller<'_>,
+    head: &HeaderMap,
+    document: &Document<'_>,
+    request: &Request<'_>,
+    asked: &mut Asked,
+) -> Result<Admission, Refusal> {
+    let Some(name) = request.param("name") else { return Err(Refusal::InvalidParams("`name` is missing")) };
+    let Some(name) = name.node.as_str() else { return Err(Refusal::InvalidParams("`name` must be a string")) };
+    asked.tool_name = Some(name.to_owned());
+    if let Some((server, tool)) = known(caller, name) {
+        asked.server = Some(Arc::clone(server));
+        asked.tool = Some(Arc::clone(tool));
+    }
+    let (server, tool) = match caller.granted {
+        None => resolve::aggregated(caller.key, name)?,
+        Some(granted) => resolve::on_server(granted, name)?,
+    };
+    let arguments = request.param("arguments");
+    if request.era == Era::Modern
+        && let Ok(schemas) = &tool.schemas
+    {
+        headers::agree_params(head, &schemas.params, arguments.as_ref().map(|arguments| arguments.node))?;
+    }
+    let settings = &caller.snapshot.settings;
+    let checked = match arguments {
+        Some(arguments) => check(caller, (server, tool), document, request, &arguments)?,
+        None => {
+            let mut scratch = Vec::new();
+            let empty = Document::parse(b"{}", &mut scratch).map_err(|_| Refusal::Internal)?;
+            arguments::check(tool, &empty.spanned_root(), settings.arguments_bytes_max)?;
+            let screened = input::screen(caller.key, tool, document, None, request)?;
+            finish(caller, (server, tool), request, b"{}".to_vec(), screened)?
+        }
+    };
+    Ok(Admission::Call(Box::new(checked)))
+}
+
+/// The tool of that name whatever its state, for counting and for the words of a refusal.
+fn known<'s>(caller: &Caller<'s>, name: &str) -> Option<(&'s Arc<ServerPolicy>, &'s Arc<ToolPolicy>)> {
+    match caller.granted {
+        None => caller.key.organization.exposed.get(name).map(|(server, tool)| (server, tool)),
+        Some(granted) => granted.server.tools.get(name).map(|tool| (&granted.server, tool)),
+    }
+}
+
+fn check(
+    caller: &Caller<'_>,
+    tool: (&Arc<ServerPolicy>, &Arc<ToolPolicy>),
+    document: &Document<'_>,
+    request: &Request<'_>,
+    arguments: &Spanned<'_>,
+) -> Result<Checked, Refusal> {
+    let bytes_max = caller.snapshot.settings.arguments_bytes_max;
+    arguments::check(tool.1, arguments, bytes_max)?;
+    let screened = input::screen(caller.key, tool.1, document, Some(arguments), request)?;
+    let bytes = match &screened.redacted {
+        None => arguments.raw().to_vec(),
+        Some(redacted) => {
+            input::recheck(tool.1, redacted, &screened, bytes_max)?;
+            redacted.clone()
+        }
+    };
+    finish(caller, tool, request, bytes, screened)
+}
+
+fn finish(
+    caller: &Caller<'_>,
+    (server, tool): (&Arc<ServerPolicy>, &Arc<ToolPolicy>),
+    request: &Request<'_>,
+    arguments: Vec<u8>,
+    screened: input::Screened,
+) -> Result<Checked, Refusal> {
+    let meta = meta(caller, tool, request, &arguments)?;
+    let params = params(tool, &arguments);
+    Ok(Checked { server: Arc::clone(server), tool: Arc::clone(tool), arguments, meta, params, screened })
+}
+
+/// The `Mcp-Param-*` texts of the checked arguments, for a modern server.
+fn params(tool: &ToolPolicy, arguments: &[u8]) -> Vec<(String, String)> {
+    let Ok(schemas) = &tool.schemas else { return Vec::new() };
+    if schemas.params.is_empty() {
+        return Vec::new();
+    }
+    let mut scratch = Vec::new();
+    let Ok(document) = Document::parse(arguments, &mut scratch) else { return Vec::new() };
+    let value = |path: &[String]| path.iter().try_fold(document.root(), |node, step| node.get(step));
+    schemas
+        .params
+        .iter()
+        .filter_map(|param| Some((param.header.clone(), envelope::param_text(value(&param.path)?)?.into_owned())))
+        .collect()
+}
+
+/// What is forwarded of `_meta`: an allow-list (`mcp.md` A.2), and the multi-round-trip members.
+fn meta(caller: &Caller<'_>, tool: &ToolPolicy, request: &Request<'_>, arguments: &[u8]) -> Result<Meta, Refusal> {
+    let mut meta = Meta::default();
+    if let Some(sent) = &request.meta {
+        if let Some(token) = sent.get("progressToken") {
+            let integer = token.node.kind() == Kind::Number && !token.raw().iter().any(|c| b".eE".contains(c));
+            if token.node.kind() != Kind::String && !integer {
+                return Err(Refusal::InvalidParams("`progressToken` must be a string or an integer"));
+            }
+            meta.progress_token = Some(token.raw().to_vec());
+        }
+        let text = |name: &str| sent.node.get(name).and_then(|node| node.as_str()).map(str::to_owned);
+        meta.traceparent = text("traceparent").filter(|value| is_traceparent(value));
+        meta.tracestate = text("tracestate").filter(|value| meta.traceparent.is_some() && value.len() <= 512);
+        if request.era == Era::Modern {
+            meta.capabilities = sent.get(META_CLIENT_CAPABILITIES).map(|c| c.raw().to_vec());
+        }
+    }
+    if request.era == Era::Modern {
+        if let Some(state) = request.param("requestState") {
+            let state = state.node.as_str().ok_or(Refusal::InvalidParams("`requestState` must be a string"))?;
+            let opened = seal::open(&caller.snapshot.settings.state_key, state, &caller.key.id, tool, arguments)?;
+            meta.request_state = Some(opened);
+        }
+        if let Some(responses) = request.param("inputResponses") {
+            if responses.node.kind() != Kind::Object {
+                return Err(Refusal::InvalidParams("`inputResponses` must be an object"));
+            }
+            meta.input_responses = Some(responses.raw().to_vec());
+        }
+    }
+    Ok(meta)
+}
+
+/// W3C trace context, version 00 and the two ids not all zero.
+fn is_traceparent(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let hex = |part: &str, len: usize| {
+        part.len() == len && part.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
+    };
+    matches!(parts.as_slice(), [version, trace, span, flags]
+        if *version != "ff" && hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2)
+            && trace.bytes().any(|c| c != b'0') && span.bytes().any(|c| c != b'0'))
+}
+
+/// The last check before forwarding: the server's health, room and rate (contract §2 row 14).
+///
+/// # Refuses
+/// - as [`throttle::server`]
+pub fn charge(checked: Checked, settings: &Settings, now: Now) -> Result<Admitted, Refusal> {
+    let permit = throttle::server(&checked.server, settings, now)?;
+    Ok(Admitted { checked, permit })
+}
+
+/// The `method` label of contract §11.
+fn method_label(method: &str) -> &'static str {
+    const KNOWN: [&str; 5] = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
+    KNOWN.into_iter().find(|known| *known == method).unwrap_or("_other")
+}

@@ -1,0 +1,276 @@
+//! Stages `clean`, `output` and `screen`: what a server says of a call, checked, cleaned, screened and fitted to the caller.
+//!
+//! Order (contract §4, security 2.3): the credential we hold and, in `isError` results, credential-shaped text are removed; then
+//! content and outputSchema; then the guardrails, and after a redaction the outputSchema again; last the caller's revision.
+
+use super::{
+    Admitted, Asked,
+    arguments::against,
+    fit,
+    input::{Note, Screened},
+    rewrite::{Splice, apply},
+    seal,
+};
+use crate::{
+    model::{
+        jsonrpc::{Document, Kind, Node, Spanned},
+        mcp::Era,
+    },
+    policy::{
+        guard,
+        snapshot::{KeyPolicy, Settings},
+    },
+    refusal::{Refusal, Side, Unavailable, cut},
+};
+
+/// The longest message of a server's that is passed on, in characters (contract §4 `upstream_rejected`).
+pub const MESSAGE_CHARS_MAX: usize = 1024;
+
+/// Everything that a verdict on an answer needs.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// The call that was sent.
+    pub call: &'a Admitted,
+    /// What was asked.
+    pub asked: &'a Asked,
+    /// The key that asked.
+    pub key: &'a KeyPolicy,
+    /// The policy's settings.
+    pub settings: &'a Settings,
+    /// The id we sent.
+    pub our_id: &'a str,
+    /// Random bytes for sealing a state.
+    pub nonce: [u8; 12],
+    /// What the guardrails on the way out found.
+    pub notes: Vec<Note>,
+}
+
+/// Judges a successful response; the released `result` object.
+///
+/// # Refuses
+/// - [`Refusal::UpstreamUnavailable`]: an unknown `resultType`, or input for a capability that was not declared.
+/// - [`Refusal::ResultInvalid`], [`Refusal::GuardrailBlocked`], [`Refusal::GuardrailUnavailable`].
+pub fn release(exchange: &mut Exchange<'_>, document: &Document<'_>, result: &Spanned<'_>) -> Result<Vec<u8>, Refusal> {
+    let cleaned = clean(exchange, document, result);
+    match cleaned {
+        None => judged(exchange, document, result),
+        Some(bytes) => {
+            let mut scratch = Vec::new();
+            let document = Document::parse(&bytes, &mut scratch).map_err(|_| Refusal::Internal)?;
+            judged(exchange, &document, &document.spanned_root())
+        }
+    }
+}
+
+/// Removes the credential that we hold, and credential-shaped text from an `isError` result.
+fn clean(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spanned<'_>) -> Option<Vec<u8>> {
+    let mut edits = exchange.call.checked.server.mask.edits(document, result);
+    if edits.is_empty() && !is_error(result) {
+        return None;
+    }
+    let mut bytes = apply(document.raw(), result.span.clone(), edits.drain(..).map(Splice::from).collect());
+    if is_error(result) {
+        let mut scratch = Vec::new();
+        let cleaned = Document::parse(&bytes, &mut scratch).ok().map(|document| {
+            let root = document.spanned_root();
+            let edits = guard::credential_edits(&document, &root);
+            apply(document.raw(), root.span.clone(), edits.into_iter().map(Splice::from).collect())
+        });
+        bytes = cleaned.unwrap_or(bytes);
+    }
+    Some(bytes)
+}
+
+fn is_error(result: &Spanned<'_>) -> bool {
+    result.node.get("isError").and_then(Node::as_bool) == Some(true)
+}
+
+fn judged(exchange: &mut Exchange<'_>, document: &Document<'_>, result: &Spanned<'_>) -> Result<Vec<u8>, Refusal> {
+    let unavailable = |cause| Refusal::UpstreamUnavailable(cause);
+    match result.node.get("resultType").map(|kind| kind.as_str()) {
+        None | Some(Some("complete")) => {}
+        Some(Some("input_required")) => return input_required(exchange, document, result),
+        Some(_) => return Err(unavailable(Unavailable::NotMcp)),
+    }
+    valid(exchange, result)?;
+    match screened(exchange, document, result)? {
+        None => Ok(fit::complete(exchange.asked, exchange.settings, document, result)),
+        Some(bytes) => {
+            let mut scratch = Vec::new();
+            let document = Document::parse(&bytes, &mut scratch).map_err(|_| Refusal::Internal)?;
+            let result = document.spanned_root();
+            valid(exchange, &result)?;
+            Ok(fit::complete(exchange.asked, exchange.settings, &document, &result))
+        }
+    }
+}
+
+/// `content` is there, and `structuredContent` matches the approved outputSchema.
+fn valid(exchange: &Exchange<'_>, result: &Spanned<'_>) -> Result<(), Refusal> {
+    let invalid = |rule: &str| Err(Refusal::ResultInvalid(vec![rule.to_owned()]));
+    match result.node.get("content").map(Node::kind) {
+        Some(Kind::Array) => {}
+        Some(_) => return invalid("/content: must be an array"),
+        None => return invalid("/content: is missing"),
+    }
+    let schema = match &exchange.call.checked.tool.schemas {
+        Ok(schemas) => schemas.output.as_ref(),
+        Err(_) => None,
+    };
+    let Some(schema) = schema.filter(|_| !is_error(result)) else { return Ok(()) };
+    match result.get("structuredContent") {
+        None => invalid("/structuredContent: is missing"),
+        Some(structured) => against(schema, &structured)
+            .map_err(|rules| Refusal::ResultInvalid(rules.into_iter().map(|rule| format!("/structuredContent{rule}")).collect())),
+    }
+}
+
+/// Runs the output guardrails; the redacted result, if one redacts.
+fn screened(exchange: &mut Exchange<'_>, document: &Document<'_>, part: &Spanned<'_>) -> Result<Option<Vec<u8>>, Refusal> {
+    let plan = exchange.call.checked.tool.output.plan(&exchange.key.project);
+    if plan.is_empty() {
+        return Ok(None);
+    }
+    let mut found = Screened::default();
+    let verdict = found.judge(plan, document, part, Side::Output);
+    exchange.notes.append(&mut found.notes);
+    verdict.map(|edits| edits.map(|edits| apply(document.raw(), part.span.clone(), edits)))
+}
+
+/// A multi-round-trip answer: only for what the caller declared, screened like a result, its state sealed (contract §3).
+fn input_required(
+    exchange: &mut Exchange<'_>,
+    document: &Document<'_>,
+    result: &Spanned<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let refuse = |cause| Err(Refusal::UpstreamUnavailable(cause));
+    let requests = result.get("inputRequests");
+    let state = result.get("requestState");
+    if exchange.asked.era != Some(Era::Modern) {
+        return refuse(Unavailable::CapabilityNotDeclared);
+    }
+    if requests.is_none() && state.is_none() {
+        return refuse(Unavailable::NotMcp);
+    }
+    if let Some(requests) = &requests {
+        declared(exchange, requests)?;
+    }
+    if state.as_ref().is_some_and(|state| state.node.kind() != Kind::String) {
+        return refuse(Unavailable::NotMcp);
+    }
+    match screened(exchange, document, result)? {
+        None => seal_and_fit(exchange, document, result),
+        Some(bytes) => {
+            let mut scratch = Vec::new();
+            let document = Document::parse(&bytes, &mut scratch).map_err(|_| Refusal::Internal)?;
+            seal_and_fit(exchange, &document, &document.spanned_root())
+        }
+    }
+}
+
+fn seal_and_fit(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spanned<'_>) -> Result<Vec<u8>, Refusal> {
+    let checked = &exchange.call.checked;
+    let sealed = match result.get("requestState") {
+        None => None,
+        Some(state) => Some(seal::seal(
+            &exchange.settings.state_key,
+            state.raw(),
+            &exchange.key.id,
+            &checked.tool,
+            (&checked.arguments, exchange.nonce),
+        )?),
+    };
+    Ok(fit::input_required(exchange.settings, document, result, sealed))
+}
+
+/// Each request's method needs a capability that the caller declared.
+fn declared(exchange: &Exchange<'_>, requests: &Spanned<'_>) -> Result<(), Refusal> {
+    let refuse = |cause| Err(Refusal::UpstreamUnavailable(cause));
+    let mut scratch = Vec::new();
+    let raw = exchange.call.checked.meta.capabilities.as_deref().unwrap_or(b"{}");
+    let Ok(capabilities) = Document::parse(raw, &mut scratch) else { return Err(Refusal::Internal) };
+    if requests.node.kind() != Kind::Object {
+        return refuse(Unavailable::NotMcp);
+    }
+    for (_, request) in requests.node.members() {
+        let needed = match request.get("method").and_then(Node::as_str) {
+            Some("elicitation/create") => "elicitation",
+            Some("sampling/createMessage") => "sampling",
+            Some("roots/list") => "roots",
+            Some(_) => return refuse(Unavailable::CapabilityNotDeclared),
+            None => return refuse(Unavailable::NotMcp),
+        };
+        if capabilities.root().get(needed).is_none() {
+            return refuse(Unavailable::CapabilityNotDeclared);
+        }
+    }
+    Ok(())
+}
+
+/// The refusal of a server's JSON-RPC error: a tool result that the model reads, but on a multi-round-trip retry and for a
+/// missing capability a JSON-RPC error, as the specification demands.
+pub fn rejected(
+    exchange: &mut Exchange<'_>,
+    code: i32,
+    message: &str,
+    data: Option<&Spanned<'_>>,
+) -> Refusal {
+    let message = match clean_message(exchange, message) {
+        Ok(message) => message,
+        Err(refusal) => return refusal,
+    };
+    if exchange.asked.era == Some(Era::Modern) {
+        if code == -32021
+            && let Some(required) = data.and_then(|data| data.get("requiredCapabilities"))
+            && required.node.kind() == Kind::Object
+        {
+            return Refusal::MissingCapability { required: required.text().to_owned() };
+        }
+        if exchange.call.checked.meta.is_retry() {
+            return Refusal::Relayed { code, message };
+        }
+    }
+    Refusal::UpstreamRejected(message)
+}
+
+/// Cleans a server's text, screens it like a result, and cuts it.
+fn clean_message(exchange: &mut Exchange<'_>, message: &str) -> Result<String, Refusal> {
+    let mask = &exchange.call.checked.server.mask;
+    let mut text = mask.mask_text(message).unwrap_or_else(|| message.to_owned());
+    if let Some(cleaned) = guard::clean_credentials(&text) {
+        text = cleaned;
+    }
+    let mut json = Vec::new();
+    crate::model::jsonrpc::write_string(&mut json, &text);
+    let mut scratch = Vec::new();
+    let document = Document::parse(&json, &mut scratch).map_err(|_| Refusal::Internal)?;
+    if let Some(redacted) = screened(exchange, &document, &document.spanned_root())? {
+        let mut scratch = Vec::new();
+        let document = Document::parse(&redacted, &mut scratch).map_err(|_| Refusal::Internal)?;
+        text = document.root().as_str().unwrap_or("").to_owned();
+    }
+    let visible: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    Ok(cut(visible.trim(), MESSAGE_CHARS_MAX))
+}
+
+/// A progress notification for the caller, after the same rules; none: dropped.
+pub fn progress(exchange: &mut Exchange<'_>, document: &Document<'_>, params: &Spanned<'_>) -> Option<Vec<u8>> {
+    let wanted = exchange.call.checked.meta.progress_token.as_deref()?;
+    let token = params.get("progressToken")?;
+    if token.raw() != wanted {
+        return None;
+    }
+    let edits = exchange.call.checked.server.mask.edits(document, params);
+    let bytes = apply(document.raw(), params.span.clone(), edits.into_iter().map(Splice::from).collect());
+    let mut scratch = Vec::new();
+    let cleaned = Document::parse(&bytes, &mut scratch).ok()?;
+    let bytes = match screened(exchange, &cleaned, &cleaned.spanned_root()) {
+        Ok(None) => bytes.clone(),
+        Ok(Some(redacted)) => redacted,
+        Err(_) => return None,
+    };
+    let mut out = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":".to_vec();
+    out.extend_from_slice(&bytes);
+    out.push(b'}');
+    Some(out)
+}

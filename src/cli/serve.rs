@@ -1,0 +1,40 @@
+//! `toolgate serve`: runs the gateway until a signal ends it.
+
+use std::{io::Write as _, path::Path, process::ExitCode};
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _};
+
+use crate::{
+    conf::{self, LogFormat, LogLevel},
+    server,
+};
+
+/// Runs the command.
+pub(super) fn run(path: &Path) -> ExitCode {
+    if let Ok(loaded) = conf::load(path).into_loaded() {
+        start_log(loaded.conf.log.level, loaded.conf.log.format);
+    }
+    match server::start(path) {
+        Ok(running) => {
+            running.run();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let mut err = std::io::stderr().lock();
+            let _ = writeln!(err, "{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// The log goes to standard error. The `log` crate is not bridged: Pingora's error texts carry raw heads, keys included.
+pub(super) fn start_log(level: LogLevel, format: LogFormat) {
+    let filter = EnvFilter::new(level.as_str());
+    let base = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let _ = match format {
+        LogFormat::Json => tracing::subscriber::set_global_default(
+            tracing_subscriber::registry().with(filter).with(base.json().flatten_event(true)),
+        ),
+        LogFormat::Text => tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(base)),
+    };
+}

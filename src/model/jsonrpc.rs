@@ -1,1 +1,0 @@
-//! Strict JSON, parsed once: the only room that knows `simd_json`.

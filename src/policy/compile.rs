@@ -1,0 +1,463 @@
+//! Conf and records to a snapshot: collects every fault, compiles every schema, rule and route; fails closed (architecture 1.7).
+//!
+//! What cannot be compiled for one tool or server isolates that one; what makes the policy ambiguous or unsafe is a fault, and
+//! the running snapshot stays. Reads no file, no clock and no store.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use super::{
+    approval::{self, ToolState},
+    guard::{CredentialMask, GuardPlan, GuardRule},
+    schema::{ToolSchemas, advertise},
+    snapshot::{Guards, Listed, OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
+    views,
+};
+use crate::{
+    budget::{self, Scope},
+    conf::{Conf, Fault, FileSpan},
+    model::{
+        jsonrpc::Document,
+        mcp::Revision,
+        name,
+        pin::Pin,
+        records::{Approval, Definition, GuardStage, Guardrail, Owned, Protocol, Records, Server, ToolRecord},
+    },
+    upstream::{
+        egress::{EgressRules, judge_url},
+        server::Registry,
+        target::{Credential, Target, TlsOptions},
+    },
+};
+
+/// What a server's secrets resolved to; read by the control plane, never kept in a record.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSecrets {
+    /// Header name and value.
+    pub credential: Vec<(String, Vec<u8>)>,
+    /// TLS material.
+    pub tls: TlsOptions,
+    /// Why some of it could not be read, in words without any value.
+    pub faults: Vec<String>,
+}
+
+/// Everything that a snapshot is compiled from.
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// The conf.
+    pub conf: &'a Conf,
+    /// The policy.
+    pub records: &'a Records,
+    /// By organization and slug.
+    pub secrets: &'a HashMap<(String, String), ServerSecrets>,
+    /// The store's key for `requestState`.
+    pub state_key: [u8; 32],
+    /// The revision of the store.
+    pub revision: u64,
+    /// Seconds since 1970.
+    pub created: i64,
+    /// Milliseconds of the clock of breakers.
+    pub now_ms: u64,
+}
+
+/// What lives on from snapshot to snapshot.
+#[derive(Debug)]
+pub struct Handles {
+    /// Token buckets.
+    pub buckets: budget::Registry,
+    /// Servers.
+    pub upstreams: Registry,
+    /// Compiled definitions by pin and exposed name.
+    definitions: HashMap<(Pin, String), Arc<Compiled>>,
+}
+
+/// A definition, compiled.
+#[derive(Debug)]
+struct Compiled {
+    schemas: Result<Arc<ToolSchemas>, String>,
+    listed: Option<Arc<Listed>>,
+}
+
+impl Handles {
+    /// Handles of which nothing is kept yet.
+    #[must_use]
+    pub fn new(upstreams: Registry) -> Self {
+        Self { buckets: budget::Registry::default(), upstreams, definitions: HashMap::new() }
+    }
+}
+
+/// Compiles a snapshot; the warnings go along with it.
+///
+/// # Errors
+/// Every fault, if any is an error.
+pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, Vec<Fault>), Vec<Fault>> {
+    let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new() };
+    let settings = Arc::new(settings(inputs));
+    let organizations = compiler.organizations();
+    let keys = views::keys(inputs.records, &organizations, &mut compiler.handles.buckets);
+    let faults = compiler.faults;
+    if faults.iter().any(Fault::is_error) {
+        return Err(faults);
+    }
+    handles.definitions.retain(|_, kept| matches!(&kept.schemas, Ok(schemas) if Arc::strong_count(schemas) > 1));
+    handles.buckets.sweep();
+    let snapshot = Snapshot {
+        revision: inputs.revision,
+        created: inputs.created,
+        settings,
+        keys,
+        organizations,
+        list_cache_bytes: AtomicU64::new(0),
+    };
+    Ok((snapshot, faults))
+}
+
+/// The rules by which a conf lets servers be reached.
+#[must_use]
+pub fn egress_rules(conf: &Conf) -> EgressRules {
+    let own = conf.gateway.listen.iter().filter_map(|listen| match &listen.address {
+        crate::conf::Address::Tcp(address) => Some(*address),
+        crate::conf::Address::Unix(_) => None,
+    });
+    EgressRules {
+        allow_http: conf.egress.allow_http,
+        allow_networks: conf.egress.allow_networks.clone(),
+        own_addresses: own.collect(),
+    }
+}
+
+/// What the line needs of a conf.
+#[must_use]
+pub fn settings(inputs: &Inputs<'_>) -> Settings {
+    let conf = inputs.conf;
+    Settings {
+        product: conf.gateway.product.clone(),
+        console: conf.gateway.console.clone(),
+        base_path: conf.gateway.base_path.trim_end_matches('/').to_owned(),
+        allowed_origins: conf.gateway.allowed_origins.clone(),
+        trusted_proxies: conf.gateway.trusted_proxies.clone(),
+        attribution_prefix: conf.attribution.prefix.to_ascii_lowercase(),
+        arguments_bytes_max: conf.limits.arguments.0,
+        body_bytes_max: conf.limits.request_body.0,
+        headers_bytes_max: conf.limits.headers.0,
+        in_flight_max: u64::from(conf.limits.in_flight),
+        list_cache_bytes_max: conf.limits.list_cache.0,
+        request_body_timeout: conf.timeouts.request_body.0,
+        request_header_timeout: conf.timeouts.request_header.0,
+        keep_alive_timeout: conf.timeouts.keep_alive.0,
+        connect_timeout: conf.timeouts.connect.0,
+        failed_auth: conf.rate_limits.failed_auth,
+        discovery_max_age: conf.discovery.max_age.0,
+        state_key: inputs.state_key,
+    }
+}
+
+type ToolKey<'a> = (&'a str, &'a str);
+
+struct Compiler<'c, 'i> {
+    inputs: &'i Inputs<'i>,
+    handles: &'c mut Handles,
+    faults: Vec<Fault>,
+    /// Plans that are the same list of rules are one plan.
+    plans: HashMap<(Arc<str>, Vec<usize>), Arc<GuardPlan>>,
+}
+
+impl Compiler<'_, '_> {
+    fn organizations(&mut self) -> HashMap<Arc<str>, Arc<OrganizationPolicy>> {
+        let records = self.inputs.records;
+        let mut tools: HashMap<ToolKey<'_>, Vec<&ToolRecord>> = HashMap::new();
+        for tool in &records.tools {
+            tools.entry((&tool.organization, &tool.server)).or_default().push(tool);
+        }
+        let mut servers: HashMap<&str, Vec<&Owned<Server>>> = HashMap::new();
+        for server in &records.servers {
+            servers.entry(&server.value.organization).or_default().push(server);
+        }
+        let mut organizations = HashMap::new();
+        for organization in &records.organizations {
+            let name = organization.value.id.as_str();
+            let id: Arc<str> = name.into();
+            let rules = self.rules(&id);
+            let mut list = servers.remove(name).unwrap_or_default();
+            list.sort_by(|a, b| a.value.slug.cmp(&b.value.slug));
+            let isolated = clashes(&list, &tools);
+            let mut policy =
+                OrganizationPolicy { id: Arc::clone(&id), servers: HashMap::new(), exposed: HashMap::new() };
+            for server in list {
+                let known = tools.remove(&(name, server.value.slug.as_str())).unwrap_or_default();
+                let Some(server) = self.server(&id, server, &known, (&rules, &isolated)) else { continue };
+                let server = Arc::new(server);
+                for tool in server.tools.values() {
+                    policy
+                        .exposed
+                        .entry(Arc::clone(&tool.exposed))
+                        .and_modify(|held: &mut (Arc<ServerPolicy>, Arc<ToolPolicy>)| {
+                            // The isolated one of two that clash never takes the name.
+                            if isolated.contains(&(held.0.slug.to_string(), held.1.name.to_string())) {
+                                *held = (Arc::clone(&server), Arc::clone(tool));
+                            }
+                        })
+                        .or_insert_with(|| (Arc::clone(&server), Arc::clone(tool)));
+                }
+                policy.servers.insert(Arc::clone(&server.slug), server);
+            }
+            organizations.insert(id, Arc::new(policy));
+        }
+        organizations
+    }
+
+    /// The organization's guardrails in order; a rule that does not compile is a fault.
+    fn rules(&mut self, organization: &str) -> Vec<(Guardrail, Arc<GuardRule>)> {
+        let mut rules = Vec::new();
+        for rule in &self.inputs.records.guardrails {
+            if rule.value.organization != organization {
+                continue;
+            }
+            match GuardRule::compile(&rule.value) {
+                Ok(compiled) => rules.push((rule.value.clone(), compiled)),
+                Err(why) => self.faults.push(Fault::error(
+                    FileSpan::of(&rule.origin),
+                    format!("guardrail `{}`: {why}", rule.value.name),
+                )),
+            }
+        }
+        rules
+    }
+
+    fn server(
+        &mut self,
+        organization: &Arc<str>,
+        owned: &Owned<Server>,
+        known: &[&ToolRecord],
+        (rules, isolated): (&[(Guardrail, Arc<GuardRule>)], &HashSet<(String, String)>),
+    ) -> Option<ServerPolicy> {
+        let server = &owned.value;
+        let secrets = self.inputs.secrets.get(&(server.organization.clone(), server.slug.clone()));
+        let secrets = secrets.cloned().unwrap_or_default();
+        let target = self.target(owned, &secrets)?;
+        let mask = CredentialMask::new(&credential_values(&secrets));
+        let full_name: Arc<str> = format!("{organization}/{}", server.slug).into();
+        let upstream = self.handles.upstreams.obtain(full_name, target, self.inputs.now_ms);
+        let scope = || Scope::Server(organization.to_string(), server.slug.clone());
+        let rate = server.rate_limit.map(|rate| (rate, self.handles.buckets.obtain(scope())));
+        let discovered = self
+            .inputs
+            .records
+            .discoveries
+            .iter()
+            .find(|d| d.organization == server.organization && d.server == server.slug)
+            .and_then(|d| d.revision);
+        let pins: HashMap<&str, &Approval> = self
+            .inputs
+            .records
+            .approvals
+            .iter()
+            .map(|approval| &approval.value)
+            .filter(|a| a.organization == server.organization && a.server == server.slug)
+            .map(|a| (a.tool.as_str(), a))
+            .collect();
+        let mut tools = HashMap::new();
+        for record in known {
+            let clash = isolated.contains(&(server.slug.clone(), record.name.clone()));
+            let tool = self.tool(server, record, pins.get(record.name.as_str()).copied(), (rules, clash));
+            tools.insert(Arc::clone(&tool.name), Arc::new(tool));
+        }
+        let conf = self.inputs.conf;
+        Some(ServerPolicy {
+            organization: Arc::clone(organization),
+            slug: server.slug.as_str().into(),
+            enabled: server.enabled,
+            revision: match server.protocol {
+                Protocol::Fixed(revision) => Some(revision),
+                Protocol::Auto => discovered,
+            },
+            session: server.session,
+            timeout: server.timeout.unwrap_or(conf.timeouts.call).0,
+            result_bytes_max: server.result_limit.unwrap_or(conf.limits.result).0,
+            rate,
+            max_in_flight: server.max_in_flight,
+            mask,
+            upstream,
+            tools,
+        })
+    }
+
+    /// How the server is spoken to. A URL that the egress rules do not let through is a fault of the policy; a secret that
+    /// cannot be read is a warning, and the server refuses the calls that need it.
+    fn target(&mut self, owned: &Owned<Server>, secrets: &ServerSecrets) -> Option<Target> {
+        let (server, conf) = (&owned.value, self.inputs.conf);
+        let origin = || FileSpan::of(&owned.origin);
+        let rules = Arc::new(egress_rules(conf));
+        for why in &secrets.faults {
+            self.faults.push(Fault::warning(origin(), format!("server `{}`: {why}", server.slug)));
+        }
+        let headers = secrets.credential.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let credential = match Credential::new(headers, &conf.attribution.prefix) {
+            Ok(credential) => credential,
+            Err(fault) => {
+                self.faults.push(Fault::error(origin(), format!("server `{}`: {fault}", server.slug)));
+                Credential::default()
+            }
+        };
+        match judge_url(&server.url, &rules) {
+            Ok(endpoint) => Some(Target {
+                endpoint,
+                rules,
+                credential,
+                tls: Arc::new(secrets.tls.clone()),
+                connect_timeout: conf.timeouts.connect.0,
+                timeout: server.timeout.unwrap_or(conf.timeouts.call).0,
+                http2: server.http2,
+            }),
+            Err(fault) => {
+                let text = format!("server `{}`: url: {fault}", server.slug);
+                let hint = "`egress.allow_http` and `egress.allow_networks` open private servers";
+                self.faults.push(Fault::error(origin(), text).hint(hint));
+                None
+            }
+        }
+    }
+
+    fn tool(
+        &mut self,
+        server: &Server,
+        record: &ToolRecord,
+        pin: Option<&Approval>,
+        (rules, clash): (&[(Guardrail, Arc<GuardRule>)], bool),
+    ) -> ToolPolicy {
+        let exposed = name::exposed(&server.slug, &record.name);
+        let state = approval::state(record, pin);
+        let fault = if clash { Some(CLASH.to_owned()) } else { record.fault.clone() };
+        let (schemas, listed) = match (&fault, record.approved.as_ref()) {
+            (Some(fault), _) => (Err(fault.clone()), None),
+            (None, Some(definition)) if state == ToolState::Approved => {
+                let compiled = self.definition(definition, &exposed);
+                (compiled.schemas.clone(), compiled.listed.clone())
+            }
+            _ => (Err("the tool is not approved".to_owned()), None),
+        };
+        ToolPolicy {
+            name: record.name.as_str().into(),
+            class: approval::terms(record, pin).map(|(class, _)| class),
+            state,
+            schemas,
+            listed,
+            input: self.guards(server, record, rules, GuardStage::Input),
+            output: self.guards(server, record, rules, GuardStage::Output),
+            exposed: exposed.into(),
+        }
+    }
+
+    /// Compiles a definition once for as long as it is approved under that name.
+    fn definition(&mut self, definition: &Definition, exposed: &str) -> Arc<Compiled> {
+        let key = (definition.sha256, exposed.to_owned());
+        if let Some(compiled) = self.handles.definitions.get(&key) {
+            return Arc::clone(compiled);
+        }
+        let compiled = Arc::new(compile_definition(&definition.json, exposed));
+        self.handles.definitions.insert(key, Arc::clone(&compiled));
+        compiled
+    }
+
+    /// The rules of a tool and stage, by the project of the key.
+    fn guards(
+        &mut self,
+        server: &Server,
+        tool: &ToolRecord,
+        rules: &[(Guardrail, Arc<GuardRule>)],
+        stage: GuardStage,
+    ) -> Guards {
+        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
+        let applies = |rule: &Guardrail| {
+            (rule.stage == stage || rule.stage == GuardStage::Both)
+                && names(&rule.servers, &server.slug)
+                && names(&rule.tools, &tool.name)
+        };
+        let chosen: Vec<(usize, &Guardrail)> =
+            rules.iter().enumerate().map(|(i, (rule, _))| (i, rule)).filter(|(_, rule)| applies(rule)).collect();
+        let projects: HashSet<&String> = chosen.iter().flat_map(|(_, rule)| &rule.projects).collect();
+        let mut plan_for = |project: Option<&str>| {
+            let list = chosen
+                .iter()
+                .filter(|(_, rule)| rule.projects.is_empty() || project.is_some_and(|p| names(&rule.projects, p)))
+                .map(|(i, _)| *i)
+                .collect();
+            self.plan(&server.organization, rules, list)
+        };
+        Guards {
+            default: plan_for(None),
+            by_project: Arc::new(
+                projects.iter().map(|project| (project.as_str().into(), plan_for(Some(project)))).collect(),
+            ),
+        }
+    }
+
+    fn plan(&mut self, organization: &str, rules: &[(Guardrail, Arc<GuardRule>)], list: Vec<usize>) -> Arc<GuardPlan> {
+        let key = (organization.into(), list);
+        if let Some(plan) = self.plans.get(&key) {
+            return Arc::clone(plan);
+        }
+        let chosen = key.1.iter().filter_map(|i| rules.get(*i)).map(|(_, rule)| Arc::clone(rule)).collect();
+        let plan = Arc::new(GuardPlan { rules: chosen });
+        self.plans.insert(key, Arc::clone(&plan));
+        plan
+    }
+}
+
+const CLASH: &str = "its exposed name clashes with a tool of another server that was recorded before";
+
+/// Tools, by slug and name, whose exposed name another server's tool had before: the one recorded later, or of two recorded
+/// together the one of the greater slug (contract §6).
+fn clashes(servers: &[&Owned<Server>], tools: &HashMap<ToolKey<'_>, Vec<&ToolRecord>>) -> HashSet<(String, String)> {
+    let mut first: HashMap<String, &ToolRecord> = HashMap::new();
+    let mut isolated = HashSet::new();
+    for server in servers {
+        let key = (server.value.organization.as_str(), server.value.slug.as_str());
+        for tool in tools.get(&key).into_iter().flatten() {
+            let exposed = name::exposed(&tool.server, &tool.name);
+            let Some(held) = first.get(&exposed).copied().filter(|held| held.server != tool.server) else {
+                first.insert(exposed, tool);
+                continue;
+            };
+            let later = if (held.recorded, &held.server) > (tool.recorded, &tool.server) { held } else { tool };
+            isolated.insert((later.server.clone(), later.name.clone()));
+            if std::ptr::eq(later, held) {
+                first.insert(exposed, tool);
+            }
+        }
+    }
+    isolated
+}
+
+fn compile_definition(json: &str, exposed: &str) -> Compiled {
+    let unusable = |why: String| Compiled { schemas: Err(why), listed: None };
+    let Ok(value) = serde_json::from_str(json) else {
+        return unusable("its definition is not valid JSON".to_owned());
+    };
+    let schemas = match ToolSchemas::compile(&value) {
+        Ok(schemas) => Arc::new(schemas),
+        Err(fault) => return unusable(fault.to_string()),
+    };
+    let mut scratch = Vec::new();
+    let Ok(document) = Document::parse(json.as_bytes(), &mut scratch) else {
+        return unusable("its definition is not strict JSON".to_owned());
+    };
+    let tool = document.spanned_root();
+    let own = value.get("name").and_then(serde_json::Value::as_str).unwrap_or("");
+    let under = |name: &str| Revision::ALL.map(|revision| Arc::from(advertise(&tool, name, revision)));
+    Compiled { schemas: Ok(schemas), listed: Some(Arc::new(Listed { exposed: under(exposed), own: under(own) })) }
+}
+
+/// The values by which a credential is found again: whole, and without the scheme before a space.
+fn credential_values(secrets: &ServerSecrets) -> Vec<Vec<u8>> {
+    let mut values = Vec::new();
+    for (_, value) in &secrets.credential {
+        values.push(value.clone());
+        if let Some(space) = value.iter().position(|c| *c == b' ') {
+            values.extend(value.get(space + 1..).map(<[u8]>::to_vec).filter(|token| !token.is_empty()));
+        }
+    }
+    values
+}

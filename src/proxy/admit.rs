@@ -1,0 +1,270 @@
+//! `request_filter`: the request side of the line in the order of contract §2, and the answers that need no server.
+
+use std::{net::IpAddr, sync::Arc};
+
+use http::{HeaderMap, Method};
+use panic_guard::caught;
+use pingora::{Error, ErrorType, Result, proxy::Session};
+
+use super::{
+    context::{Call, Context, Gateway, Place, Sent},
+    edge::{FromEdge, head_of},
+    respond::{self, Answer, Takes},
+};
+use crate::{
+    call::{
+        Admission, Asked, Caller, Checked, Now, admit, attribution, authenticate, charge,
+        route::{self, Endpoint},
+        throttle,
+    },
+    policy::snapshot::{KeyPolicy, Snapshot, ViewServer},
+    refusal::Refusal,
+    upstream::legacy,
+};
+
+/// How a request that went no further is answered.
+enum Early {
+    Refused(Refusal),
+    Whole(Answer),
+}
+
+impl From<Refusal> for Early {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Gateway {
+    /// The request side. `Ok(true)`: answered; `Ok(false)`: on to the server.
+    pub(super) async fn admit(&self, session: &mut Session, ctx: &mut Context) -> Result<bool> {
+        let Some(edge) = session.req_header().extensions.get::<FromEdge>().cloned() else {
+            return Error::e_explain(ErrorType::InternalError, "a session that did not come through the edge");
+        };
+        ctx.request_id.clone_from(&edge.request_id);
+        ctx.signals = Some(edge.signals);
+        ctx.snapshot.clone_from(&edge.snapshot);
+        let Some(snapshot) = edge.snapshot else {
+            return self.answer_early(session, ctx, Refusal::Overloaded.into()).await;
+        };
+        match self.decide(session, ctx, &snapshot).await {
+            Ok(()) => Ok(false),
+            Err(early) => self.answer_early(session, ctx, early).await,
+        }
+    }
+
+    async fn decide(&self, session: &mut Session, ctx: &mut Context, snapshot: &Arc<Snapshot>) -> Result<(), Early> {
+        ctx.place = Some(Place::take(&self.0, snapshot.settings.in_flight_max)?);
+        let begun = std::time::Instant::now();
+        let key = self.identify(session, ctx, snapshot)?;
+        let granted = self.route(session, ctx, snapshot, &key)?;
+        ctx.own += begun.elapsed();
+        let body = super::body::read(session, &snapshot.settings).await.map_err(|end| match end {
+            super::body::End::Refused(refusal) => Early::Refused(refusal),
+            super::body::End::Gone => Early::Whole(gone()),
+        })?;
+        ctx.bytes_in = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        let complete = tokio::time::Instant::now();
+        let begun = std::time::Instant::now();
+        let caller = Caller { snapshot, key: &key, granted };
+        let mut asked = std::mem::take(&mut ctx.asked);
+        let admission = caught(|| admit(&caller, &session.req_header().headers, &body, &mut asked));
+        ctx.asked = asked;
+        let admission = match admission {
+            Some(admission) => admission,
+            None => {
+                self.note_panic();
+                Err(Refusal::Internal)
+            }
+        };
+        ctx.own += begun.elapsed();
+        match admission? {
+            Admission::Accepted => Err(Early::Whole(respond::accepted())),
+            Admission::Answered(result) => Err(Early::Whole(respond::result(&result, &ctx.asked, ctx.takes))),
+            Admission::Call(checked) => self.send(ctx, snapshot, *checked, complete).await.map_err(Early::Refused),
+        }
+    }
+
+    /// Rows 2 to 12 of contract §2, but for the path's own: who calls, from where, in what standing, how often.
+    fn identify(&self, session: &Session, ctx: &mut Context, snapshot: &Arc<Snapshot>) -> Result<Arc<KeyPolicy>, Early> {
+        let settings = &snapshot.settings;
+        let head = session.req_header();
+        ctx.takes = Takes::read(&head.headers);
+        let endpoint = route::endpoint(head.uri.path(), &settings.base_path)?;
+        ctx.endpoint = endpoint.label();
+        ctx.origin = origin(&head.headers, &settings.allowed_origins)?;
+        if head.method == Method::OPTIONS && ctx.origin.is_some() {
+            let asked = head.headers.get("access-control-request-headers").and_then(|v| v.to_str().ok());
+            return Err(Early::Whole(respond::preflight(asked)));
+        }
+        if head.method != Method::POST {
+            return Err(Refusal::MethodNotAllowed.into());
+        }
+        let now = self.now();
+        let peer = session.client_addr().and_then(|a| a.as_inet()).map_or(IpAddr::from([127, 0, 0, 1]), |a| a.ip());
+        let client = authenticate::client_address(&head.headers, peer, &settings.trusted_proxies);
+        ctx.client_ip = Some(client);
+        let digest = authenticate::bearer(&head.headers);
+        let token = match digest.and_then(|digest| authenticate::key(snapshot, &digest, now)) {
+            Ok(token) => token,
+            Err(refusal) => return Err(self.failed_attempt(client, settings.failed_auth, now).unwrap_or(refusal).into()),
+        };
+        let key = &token.key;
+        ctx.key = Some(Arc::clone(key));
+        authenticate::standing(key, client)?;
+        if let Err(refusal) = throttle::key(key, now) {
+            self.0.metrics.rate_limited("key");
+            return Err(refusal.into());
+        }
+        ctx.attribution = attribution::read(&head.headers, head.uri.query(), &settings.attribution_prefix)?;
+        Ok(Arc::clone(key))
+    }
+
+    /// Row 13, and what the head says of the body.
+    fn route<'s>(
+        &self,
+        session: &Session,
+        ctx: &mut Context,
+        snapshot: &Snapshot,
+        key: &'s KeyPolicy,
+    ) -> Result<Option<&'s ViewServer>, Early> {
+        let head = session.req_header();
+        let granted = match route::endpoint(head.uri.path(), &snapshot.settings.base_path)? {
+            Endpoint::Aggregated => None,
+            Endpoint::Server(slug) => Some(route::server(&key.view, &slug)?),
+        };
+        ctx.server_slug = granted.map(|granted| Arc::clone(&granted.server.slug));
+        super::body::judge_head(&head.headers, snapshot.settings.body_bytes_max)?;
+        Ok(granted)
+    }
+
+    fn failed_attempt(&self, client: IpAddr, limit: Option<crate::model::units::Rate>, now: Now) -> Option<Refusal> {
+        let retry_after = self.0.failures.note(client, limit?, now.nanos)?;
+        self.0.metrics.rate_limited("address");
+        Some(Refusal::TooManyFailures { retry_after })
+    }
+
+    /// The last checks, and the body that goes to the server.
+    async fn send(
+        &self,
+        ctx: &mut Context,
+        snapshot: &Arc<Snapshot>,
+        checked: Checked,
+        complete: tokio::time::Instant,
+    ) -> Result<(), Refusal> {
+        ctx.notes.extend(checked.screened.notes.iter().cloned());
+        let begun = std::time::Instant::now();
+        let admitted = charge(checked, &snapshot.settings, self.now()).inspect_err(|refusal| {
+            if matches!(refusal, Refusal::ServerRateLimited { .. }) {
+                self.0.metrics.rate_limited("server");
+            }
+        })?;
+        let our_id = legacy::next_id();
+        let deadline = complete + admitted.checked.server.timeout;
+        if let Some(signals) = &ctx.signals {
+            signals.set_deadline(deadline);
+        }
+        ctx.call = Call::Sent(Box::new(Sent {
+            our_id,
+            our_id_text: our_id.to_string(),
+            nonce: rand::random(),
+            body: bytes::Bytes::new(),
+            spoken: None,
+            renewed: false,
+            sent: false,
+            sent_at: None,
+            answered_at: None,
+            relay: None,
+            refused: None,
+            streams: false,
+            begun: false,
+            answered: false,
+            deadline,
+            admitted,
+        }));
+        ctx.own += begun.elapsed();
+        Ok(())
+    }
+
+    async fn answer_early(&self, session: &mut Session, ctx: &mut Context, early: Early) -> Result<bool> {
+        let answer = match early {
+            Early::Whole(answer) => {
+                ctx.call = Call::Done(if answer.status == GONE { "http_499".to_owned() } else { "ok".to_owned() });
+                answer
+            }
+            Early::Refused(refusal) => {
+                let begun = std::time::Instant::now();
+                let answer = self.render(&refusal, ctx);
+                ctx.own += begun.elapsed();
+                ctx.call = Call::Done(refusal.outcome());
+                self.count_refusal(&refusal, ctx);
+                answer
+            }
+        };
+        self.write(session, ctx, answer).await?;
+        Ok(true)
+    }
+
+    /// A refusal in the form that the caller takes.
+    pub(super) fn render(&self, refusal: &Refusal, ctx: &Context) -> Answer {
+        match &ctx.snapshot {
+            Some(snapshot) => {
+                respond::refusal(refusal, &ctx.asked, &snapshot.settings, &ctx.request_id, ctx.takes)
+            }
+            None => respond::refusal(refusal, &Asked::default(), &self.settings(), &ctx.request_id, Takes::Json),
+        }
+    }
+
+    pub(super) fn count_refusal(&self, refusal: &Refusal, ctx: &Context) {
+        let server = ctx.asked.server.as_ref().map(|server| &*server.slug).or(ctx.server_slug.as_deref());
+        self.0.metrics.refused(&refusal.outcome(), server.unwrap_or(""));
+    }
+
+    /// Writes a whole answer.
+    pub(super) async fn write(&self, session: &mut Session, ctx: &mut Context, answer: Answer) -> Result<()> {
+        ctx.status = answer.status;
+        if answer.status == GONE {
+            if let Some(signals) = &ctx.signals {
+                signals.spoil();
+            }
+            return Ok(());
+        }
+        if answer.close
+            && let Some(signals) = &ctx.signals
+        {
+            signals.spoil();
+        }
+        let head = head_of(&answer, &ctx.request_id, ctx.origin.as_deref())?;
+        ctx.bytes_out = u64::try_from(answer.body.len()).unwrap_or(u64::MAX);
+        let empty = answer.body.is_empty();
+        session.write_response_header(Box::new(head), empty).await?;
+        session.write_response_body(Some(answer.body.into()), true).await
+    }
+}
+
+/// The status by which the record knows that the client went away; never written.
+pub(super) const GONE: u16 = 499;
+
+fn gone() -> Answer {
+    Answer { status: GONE, content_type: None, headers: Vec::new(), body: Vec::new(), close: true }
+}
+
+/// The allowed `Origin` to echo; none if none was sent (contract §2 row 3).
+fn origin(headers: &HeaderMap, allowed: &[String]) -> Result<Option<String>, Refusal> {
+    let mut values = headers.get_all(http::header::ORIGIN).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Refusal::OriginNotAllowed)?;
+    if values.next().is_some() || !allowed.iter().any(|origin| origin == text) {
+        return Err(Refusal::OriginNotAllowed);
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// Turns a panic of our own code into a value.
+mod panic_guard {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Runs `work`; none if it panicked.
+    pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+        catch_unwind(AssertUnwindSafe(work)).ok()
+    }
+}

@@ -1,0 +1,400 @@
+//! The downstream session as Pingora's proxy loop sees it: a wrapper that holds the response header until there is a verdict.
+//!
+//! Pingora writes a header as soon as it has one, replays a body only up to 64 KiB, and knows no limit on a whole call.
+//! This wrapper (Pingora's custom session, public but hidden in its docs, hence the pinned version) gives the line what it needs:
+//! - the header waits for the first byte that was released, and leaves with it, with an exact `Content-Length` where the answer is whole;
+//! - the request body, read and checked in `request_filter`, counts as buffered, so that `request_body_filter` sends the checked one;
+//! - the wall clock of a call ends the loop, whatever the server does;
+//! - when the loop is done, however it ended, the real session goes back to `edge.rs`, which decides on keep-alive.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use http::HeaderMap;
+use pingora::{
+    Error, ErrorType, Result,
+    http::{RequestHeader, ResponseHeader},
+    protocols::{
+        Digest,
+        http::{
+            HttpTask, ServerSession,
+            custom::{CustomMessageWrite, server::Session},
+        },
+        l4::socket::SocketAddr,
+    },
+};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, Sleep},
+};
+
+/// The wall clock of the call passed.
+pub(super) const DEADLINE: ErrorType = ErrorType::Custom("deadline");
+/// The answer is out; the server goes on talking and is cut off.
+pub(super) const ANSWERED: ErrorType = ErrorType::Custom("answered");
+/// The server's response ended without a body that `relay.rs` could judge.
+pub(super) const UNFINISHED: ErrorType = ErrorType::Custom("unfinished");
+
+/// How long a server may take to end its stream after its answer before its connection is dropped.
+const LINGER: Duration = Duration::from_millis(50);
+
+/// What the call and its held session tell each other. Atomics: neither side waits for the other.
+#[derive(Debug)]
+pub(super) struct Signals {
+    start: Instant,
+    deadline_us: AtomicU64,
+    answered: AtomicBool,
+    /// The response did not end as HTTP wants it, or must not be followed by another: close the connection.
+    spoiled: AtomicBool,
+}
+
+impl Signals {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            deadline_us: AtomicU64::new(u64::MAX),
+            answered: AtomicBool::new(false),
+            spoiled: AtomicBool::new(false),
+        })
+    }
+
+    /// Sets the end of the call's wall clock.
+    pub(super) fn set_deadline(&self, at: Instant) {
+        let micros = at.saturating_duration_since(self.start).as_micros();
+        self.deadline_us.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The next body piece that passes is the end of the answer, whether or not the server ends there.
+    pub(super) fn set_answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection must not be used for another request.
+    pub(super) fn spoil(&self) {
+        self.spoiled.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_spoiled(&self) -> bool {
+        self.spoiled.load(Ordering::Relaxed)
+    }
+
+    fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.deadline_us.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            micros => Some(self.start + Duration::from_micros(micros)),
+        }
+    }
+}
+
+/// The wrapper.
+pub(super) struct Held {
+    /// Taken when this is dropped.
+    inner: Option<Box<ServerSession>>,
+    back: Option<oneshot::Sender<Box<ServerSession>>>,
+    signals: Arc<Signals>,
+    timer: Option<Pin<Box<Sleep>>>,
+    head: Option<Box<ResponseHeader>>,
+    /// The client has the whole answer, since then.
+    ended: Option<Instant>,
+    expects_continue: bool,
+}
+
+impl Held {
+    /// Wraps a session whose head was read; the receiver gets it back when the wrapper is dropped.
+    pub(super) fn wrap(
+        inner: ServerSession,
+        signals: Arc<Signals>,
+    ) -> (ServerSession, oneshot::Receiver<Box<ServerSession>>) {
+        let (back, receiver) = oneshot::channel();
+        let expects_continue = inner.req_header().headers.contains_key(http::header::EXPECT);
+        let held = Self {
+            inner: Some(Box::new(inner)),
+            back: Some(back),
+            signals,
+            timer: None,
+            head: None,
+            ended: None,
+            expects_continue,
+        };
+        (ServerSession::new_custom(Box::new(held)), receiver)
+    }
+
+    fn session(&self) -> &ServerSession {
+        match &self.inner {
+            Some(inner) => inner,
+            None => unreachable!("the session leaves only in drop"),
+        }
+    }
+
+    fn session_mut(&mut self) -> &mut ServerSession {
+        match &mut self.inner {
+            Some(inner) => inner,
+            None => unreachable!("the session leaves only in drop"),
+        }
+    }
+
+    /// Writes a released piece; the header goes with the first.
+    async fn release(&mut self, data: Option<Bytes>, end: bool) -> Result<()> {
+        let mut tasks = Vec::with_capacity(2);
+        if let Some(mut head) = self.head.take() {
+            if end {
+                head.remove_header("transfer-encoding");
+                head.insert_header("content-length", data.as_ref().map_or(0, Bytes::len))?;
+            }
+            tasks.push(HttpTask::Header(head, false));
+        }
+        tasks.push(HttpTask::Body(data, end));
+        self.session_mut().response_duplex_vec(tasks).await?;
+        self.note_end(end);
+        Ok(())
+    }
+
+    fn note_end(&mut self, end: bool) {
+        if end {
+            self.ended.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Waits for the call's deadline, or after the answer for the end of the linger.
+    async fn time_out(timer: &mut Option<Pin<Box<Sleep>>>, at: Option<Instant>) {
+        match at {
+            None => std::future::pending().await,
+            Some(at) => {
+                let sleep = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+                if sleep.deadline() != at {
+                    sleep.as_mut().reset(at);
+                }
+                sleep.as_mut().await;
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let (Some(inner), Some(back)) = (self.inner.take(), self.back.take()) {
+            // A failed send means that the edge is gone with its connection.
+            let _ = back.send(inner);
+        }
+    }
+}
+
+#[async_trait]
+impl Session for Held {
+    fn req_header(&self) -> &RequestHeader {
+        self.session().req_header()
+    }
+
+    fn req_header_mut(&mut self) -> &mut RequestHeader {
+        self.session_mut().req_header_mut()
+    }
+
+    async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
+        if std::mem::take(&mut self.expects_continue) {
+            self.session_mut().write_continue_response().await?;
+        }
+        self.session_mut().read_request_body().await
+    }
+
+    async fn drain_request_body(&mut self) -> Result<()> {
+        self.session_mut().drain_request_body().await
+    }
+
+    async fn write_response_header(&mut self, resp: Box<ResponseHeader>, end: bool) -> Result<()> {
+        self.head = None;
+        self.note_end(end);
+        self.session_mut().write_response_header(resp).await
+    }
+
+    async fn write_response_header_ref(&mut self, resp: &ResponseHeader, end: bool) -> Result<()> {
+        self.write_response_header(Box::new(resp.clone()), end).await
+    }
+
+    async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
+        self.note_end(end);
+        self.session_mut().write_response_body(data, end).await
+    }
+
+    async fn write_trailers(&mut self, _trailers: HeaderMap) -> Result<()> {
+        Ok(())
+    }
+
+    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        for task in tasks {
+            match task {
+                HttpTask::Header(head, end) => {
+                    if head.status.is_informational() {
+                        continue;
+                    }
+                    if end {
+                        return Error::e_explain(UNFINISHED, "a response without a body");
+                    }
+                    self.head = Some(head);
+                }
+                HttpTask::Body(data, end) => {
+                    let data = data.filter(|data| !data.is_empty());
+                    let last = end || self.signals.is_answered();
+                    if self.ended.is_some() {
+                        // The answer is out: only the server's end is awaited.
+                        if end {
+                            return Ok(true);
+                        }
+                    } else if last || data.is_some() {
+                        self.release(data, last).await?;
+                    }
+                    if end {
+                        return Ok(true);
+                    }
+                }
+                HttpTask::Failed(error) => return Err(error),
+                HttpTask::Trailer(_) | HttpTask::Done => {
+                    if self.ended.is_some() {
+                        return Ok(true);
+                    }
+                    return Error::e_explain(UNFINISHED, "a response that ended without its last piece");
+                }
+                HttpTask::UpgradedBody(..) => return Error::e_explain(UNFINISHED, "an upgraded response"),
+            }
+        }
+        Ok(false)
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.session_mut().set_read_timeout(timeout);
+    }
+
+    fn get_read_timeout(&self) -> Option<Duration> {
+        self.session().get_read_timeout()
+    }
+
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.session_mut().set_write_timeout(timeout);
+    }
+
+    fn get_write_timeout(&self) -> Option<Duration> {
+        self.session().get_write_timeout()
+    }
+
+    fn set_total_drain_timeout(&mut self, timeout: Option<Duration>) {
+        self.session_mut().set_total_drain_timeout(timeout);
+    }
+
+    fn get_total_drain_timeout(&self) -> Option<Duration> {
+        self.session().get_total_drain_timeout()
+    }
+
+    fn request_summary(&self) -> String {
+        String::new()
+    }
+
+    fn response_written(&self) -> Option<&ResponseHeader> {
+        self.session().response_written()
+    }
+
+    async fn shutdown(&mut self, _code: u32, _ctx: &str) {
+        self.signals.spoil();
+    }
+
+    fn is_body_done(&mut self) -> bool {
+        true
+    }
+
+    async fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_body_empty(&mut self) -> bool {
+        false
+    }
+
+    async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+        if let Some(since) = self.ended {
+            Self::time_out(&mut self.timer, Some(since + LINGER)).await;
+            return Error::e_explain(ANSWERED, "the server goes on after its answer");
+        }
+        let deadline = self.signals.deadline();
+        let Some(inner) = &mut self.inner else { return Error::e_explain(DEADLINE, "no session") };
+        tokio::select! {
+            biased;
+            () = Self::time_out(&mut self.timer, deadline) => Error::e_explain(DEADLINE, "the call's time limit"),
+            idle = inner.read_body_or_idle(true) => idle,
+        }
+    }
+
+    fn body_bytes_sent(&self) -> usize {
+        self.session().body_bytes_sent()
+    }
+
+    fn body_bytes_read(&self) -> usize {
+        self.session().body_bytes_read()
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        self.session().digest()
+    }
+
+    fn digest_mut(&mut self) -> Option<&mut Digest> {
+        self.session_mut().digest_mut()
+    }
+
+    fn client_addr(&self) -> Option<&SocketAddr> {
+        self.session().client_addr()
+    }
+
+    fn server_addr(&self) -> Option<&SocketAddr> {
+        self.session().server_addr()
+    }
+
+    fn pseudo_raw_h1_request_header(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn enable_retry_buffering(&mut self) {}
+
+    fn retry_buffer_truncated(&self) -> bool {
+        false
+    }
+
+    fn get_retry_buffer(&self) -> Option<Bytes> {
+        // Its content is never sent: `request_body_filter` replaces it by the checked body.
+        Some(Bytes::from_static(b"x"))
+    }
+
+    async fn finish_custom(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_reader(
+        &mut self,
+    ) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+        None
+    }
+
+    fn restore_custom_message_reader(
+        &mut self,
+        _reader: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+        None
+    }
+
+    fn restore_custom_message_writer(&mut self, _writer: Box<dyn CustomMessageWrite>) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! What runs beside the data plane, on the control runtime: discovery, names, sessions, the ops listener, reload.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::FutureExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Rooms, StartError};
+use crate::{
+    budget::clock_nanos,
+    conf::Address,
+    control::{Rejected, ToDiscover},
+    discovery::{Apply, Asked, FIRST_ROUND_MAX, Found, Listing, Schedule, Settings},
+    ops,
+    policy::{approval::ListedTool, schema::ToolSchemas},
+    model::records::Definition,
+    upstream::sessions::keep_swept,
+};
+
+/// Servers that are asked for their tools at one time.
+const DISCOVERIES_AT_ONCE_MAX: usize = 16;
+/// How often ended sessions are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+/// How often names are looked up.
+const RESOLVE_EVERY: Duration = Duration::from_secs(15);
+
+/// What a call does when a server says that its tools changed: leaves a hint, without waiting.
+pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Box<dyn Fn(&str, &str) + Send + Sync> {
+    let schedule = Arc::clone(schedule);
+    Box::new(move |organization, slug| {
+        if let Some(schedule) = schedule.get() {
+            schedule.changed(&format!("{organization}/{slug}").into());
+        }
+    })
+}
+
+/// Starts everything.
+///
+/// # Errors
+/// [`StartError::Listen`]: the ops listener.
+pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
+    resolve_all(rooms).await;
+    let servers = asked(rooms).await;
+    let settings = Settings {
+        interval: rooms.conf.discovery.interval.0,
+        at_once_max: DISCOVERIES_AT_ONCE_MAX,
+        first_round_max: FIRST_ROUND_MAX,
+    };
+    let schedule = Schedule::start(Arc::clone(&rooms.client), settings, servers, apply(rooms));
+    let _ = rooms.schedule.set(schedule);
+    tokio::spawn(keep_swept(Arc::downgrade(&rooms.sessions), SWEEP_EVERY));
+    tokio::spawn(keep_resolved(Arc::clone(rooms)));
+    tokio::spawn(reload_on_hangup(Arc::clone(rooms)));
+    tokio::spawn(reopen_on_usr1(Arc::clone(rooms)));
+    start_ops(rooms).await
+}
+
+async fn asked(rooms: &Rooms) -> Vec<Asked> {
+    let list = rooms.control.to_discover().await;
+    list.into_iter().map(|ToDiscover { name, target, protocol }| Asked { server: name, target, protocol }).collect()
+}
+
+/// Hands each outcome to the control room.
+fn apply(rooms: &Arc<Rooms>) -> Apply {
+    let rooms = Arc::downgrade(rooms);
+    Arc::new(move |found: Found| {
+        let rooms = rooms.upgrade();
+        async move {
+            let Some(rooms) = rooms else { return };
+            let slug = found.server.split_once('/').map_or("", |(_, slug)| slug).to_owned();
+            match &found.outcome {
+                Ok(listing) => {
+                    let done = rooms.control.listed(&found.server, listing.revision, listed(listing)).await;
+                    if let Err(why) = &done {
+                        tracing::error!(server = %found.server, "a listing was not taken: {why}");
+                    }
+                    if listing.dropped > 0 {
+                        tracing::warn!(server = %found.server, dropped = listing.dropped, "entries without a name");
+                    }
+                    rooms.metrics.discovered(&slug, done.is_ok());
+                }
+                Err(why) => {
+                    tracing::warn!(server = %found.server, "discovery: {why}");
+                    rooms.metrics.discovered(&slug, false);
+                }
+            }
+        }
+        .boxed()
+    })
+}
+
+/// A listing in the words of the approval room: each tool with its definition and, if it can never be called, the reason.
+fn listed(listing: &Listing) -> Vec<ListedTool> {
+    let judge = |json: &str| match serde_json::from_str(json) {
+        Ok(value) => ToolSchemas::compile(&value).err().map(|fault| fault.to_string()),
+        Err(_) => Some("its definition cannot be read".to_owned()),
+    };
+    let tools = listing.tools.iter();
+    tools
+        .map(|tool| ListedTool {
+            name: tool.name.clone(),
+            definition: Definition { sha256: tool.pin, json: Arc::clone(&tool.json) },
+            fault: judge(&tool.json),
+        })
+        .collect()
+}
+
+async fn resolve_all(rooms: &Rooms) {
+    let Some(snapshot) = rooms.live.load() else { return };
+    let servers = snapshot.organizations.values().flat_map(|organization| organization.servers.values());
+    let lookups = servers.map(|server| {
+        let (addresses, name) = (Arc::clone(&server.upstream.addresses), Arc::clone(&server.slug));
+        async move {
+            if addresses.endpoint().literal.is_none()
+                && let Err(why) = addresses.refresh(&rooms.resolver).await
+            {
+                tracing::warn!(server = %name, "name look-up: {why}");
+            }
+        }
+    });
+    let limit = Duration::from_secs(5);
+    let _ = tokio::time::timeout(limit, futures::future::join_all(lookups)).await;
+}
+
+async fn keep_resolved(rooms: Arc<Rooms>) {
+    loop {
+        tokio::time::sleep(RESOLVE_EVERY).await;
+        resolve_all(&rooms).await;
+    }
+}
+
+/// SIGHUP: reads conf and policy again, all or nothing (contract §10). Pingora leaves the signal to its default, which kills.
+async fn reload_on_hangup(rooms: Arc<Rooms>) {
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+    while hangups.recv().await.is_some() {
+        reload(&rooms).await;
+    }
+}
+
+/// Reloads, tells discovery, and says in the log what came of it.
+async fn reload(rooms: &Arc<Rooms>) {
+    match rooms.control.reload().await {
+        Ok(done) => {
+            rooms.metrics.swap(true);
+            if !done.warnings.is_empty() {
+                tracing::warn!("{}", done.warnings);
+            }
+            if !done.restart_required.is_empty() {
+                tracing::warn!(options = done.restart_required.join(", "), "these changes need a restart");
+            }
+            resolve_all(rooms).await;
+            let servers = asked(rooms).await;
+            if let Some(schedule) = rooms.schedule.get() {
+                schedule.set(servers).await;
+            }
+            tracing::info!(revision = done.revision, "reloaded");
+        }
+        Err(why) => {
+            rooms.metrics.swap(false);
+            let what = match why {
+                Rejected::Faults(_) => "the conf or policy has faults; the running policy stays",
+                Rejected::Store(_) => "the store failed; the running policy stays",
+            };
+            tracing::error!("reload: {what}\n{why}");
+        }
+    }
+}
+
+async fn reopen_on_usr1(rooms: Arc<Rooms>) {
+    let Ok(mut signals) = signal(SignalKind::user_defined1()) else { return };
+    while signals.recv().await.is_some() {
+        rooms.log.reopen();
+    }
+}
+
+/// The ops listener, and readiness.
+async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
+    let bound = Arc::new(AtomicBool::new(false));
+    tokio::spawn(watch_listeners(Arc::clone(rooms), Arc::clone(&bound)));
+    let Some(address) = rooms.conf.ops.listen.clone() else { return Ok(()) };
+    let ready = {
+        let rooms = Arc::clone(rooms);
+        move || ops::Readiness {
+            snapshot: rooms.live.load().is_some(),
+            listeners: bound.load(Ordering::Relaxed),
+            discovered: rooms.schedule.get().is_some_and(Schedule::first_round_done),
+            stopping: *rooms.stopping.borrow(),
+        }
+    };
+    let metrics = {
+        let rooms = Arc::clone(rooms);
+        move || {
+            let rooms = Arc::clone(&rooms);
+            async move { scrape(&rooms).await }.boxed()
+        }
+    };
+    let state = ops::State::new(Box::new(ready), Box::new(metrics));
+    ops::start(&address, state).await.map_err(|why| StartError::Listen(format!("ops.listen: {address}: {why}")))
+}
+
+/// The text of `/metrics`, with the values that are read when somebody looks.
+async fn scrape(rooms: &Rooms) -> Vec<u8> {
+    let snapshot = rooms.live.load();
+    let tools = rooms.control.tool_counts().await;
+    let sessions = rooms.sessions.counts().await;
+    let now_ms = clock_nanos(rooms.state.started) / 1_000_000;
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    rooms.metrics.render(|scrape| {
+        scrape.access_log_dropped(rooms.log.dropped());
+        let Some(snapshot) = snapshot else { return };
+        scrape.requests(rooms.state.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
+        let age = unix.saturating_sub(Duration::from_secs(u64::try_from(snapshot.created).unwrap_or(0)));
+        scrape.snapshot(snapshot.revision, age);
+        for ((server, state), count) in &tools {
+            scrape.tools(server, state.as_str(), *count);
+        }
+        for organization in snapshot.organizations.values() {
+            for server in organization.servers.values() {
+                let health = &server.upstream.health;
+                scrape.in_flight(&server.slug, u64::from(health.in_flight()));
+                scrape.breaker(&server.slug, health.is_open());
+                scrape.discovery_age(&server.slug, Duration::from_millis(health.listing_age_ms(now_ms)));
+                let name = format!("{}/{}", organization.id, server.slug);
+                let open = sessions.get(name.as_str()).copied().unwrap_or(0);
+                scrape.sessions(&server.slug, u64::try_from(open).unwrap_or(u64::MAX));
+            }
+        }
+    })
+}
+
+/// Marks the listeners as bound once each takes a connection; a listener that never does ends the process.
+async fn watch_listeners(rooms: Arc<Rooms>, bound: Arc<AtomicBool>) {
+    const LIMIT: Duration = Duration::from_secs(20);
+    let all = async {
+        for listen in &rooms.conf.gateway.listen {
+            while !answers(&listen.address).await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    };
+    if tokio::time::timeout(LIMIT, all).await.is_err() {
+        tracing::error!("a gateway listener does not take connections; the process ends");
+        std::process::exit(71);
+    }
+    bound.store(true, Ordering::Relaxed);
+}
+
+async fn answers(address: &Address) -> bool {
+    match address {
+        Address::Tcp(address) => {
+            let mut to: SocketAddr = *address;
+            if to.ip().is_unspecified() {
+                to.set_ip(if to.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+            }
+            tokio::net::TcpStream::connect(to).await.is_ok()
+        }
+        Address::Unix(path) => tokio::net::UnixStream::connect(path).await.is_ok(),
+    }
+}

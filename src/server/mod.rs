@@ -1,0 +1,170 @@
+//! Wires the process: listeners, services, signals, drain. Knows every room and decides nothing about a call.
+
+mod background;
+mod listen;
+mod signals;
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock, atomic::AtomicU64},
+    time::Instant,
+};
+
+use pingora::server::{RunArgs, Server};
+use thiserror::Error;
+use tokio::{runtime::Runtime, sync::watch};
+
+use crate::{
+    access_log::{self, AccessLog},
+    budget::Failures,
+    conf::{self, Conf},
+    control::{Control, Rejected},
+    metrics::Metrics,
+    policy::{compile::Handles, live::Live, snapshot::Settings},
+    proxy::{Gateway, State},
+    store::{Store, StoreError},
+    upstream::{
+        client::Client,
+        dns::Resolver,
+        server::Registry,
+        sessions::{SessionLimits, Sessions},
+    },
+};
+
+/// Why the gateway did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The conf or the policy has faults; rendered.
+    #[error("{0}")]
+    Faults(String),
+    /// The store cannot be opened.
+    #[error("the store: {0}")]
+    Store(#[from] StoreError),
+    /// A listener cannot be bound, or a file of it not be read.
+    #[error("{0}")]
+    Listen(String),
+    /// The runtime cannot be started.
+    #[error("the runtime: {0}")]
+    Runtime(#[from] std::io::Error),
+}
+
+impl StartError {
+    /// The exit code of sysexits(3): 78 for a faulty conf, 69 for a store that is not there, 71 for the system.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Faults(_) => 78,
+            Self::Store(_) => 69,
+            Self::Listen(_) | Self::Runtime(_) => 71,
+        }
+    }
+}
+
+impl From<Rejected> for StartError {
+    fn from(rejected: Rejected) -> Self {
+        match rejected {
+            Rejected::Faults(text) => Self::Faults(text),
+            Rejected::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// A gateway that is ready to run.
+pub struct Running {
+    /// Of the control plane; ends with this.
+    runtime: Runtime,
+    server: Server,
+    signals: signals::Signals,
+}
+
+impl Running {
+    /// Serves until a signal ends it. Does not return: the process ends with exit code 0.
+    pub fn run(self) {
+        let Self { runtime, server, signals } = self;
+        server.run(RunArgs { shutdown_signal: Box::new(signals) });
+        drop(runtime);
+    }
+}
+
+/// What the rooms of the process share.
+struct Rooms {
+    conf: Conf,
+    live: Arc<Live>,
+    control: Arc<Control>,
+    client: Arc<Client>,
+    sessions: Arc<Sessions>,
+    resolver: Resolver,
+    metrics: Arc<Metrics>,
+    log: AccessLog,
+    state: Arc<State>,
+    schedule: Arc<OnceLock<crate::discovery::Schedule>>,
+    stopping: watch::Sender<bool>,
+}
+
+/// Reads the conf, publishes the first policy, binds the listeners and starts discovery.
+///
+/// # Errors
+/// [`StartError`]
+pub fn start(path: &Path) -> Result<Running, StartError> {
+    let started = Instant::now();
+    let loaded = conf::load(path)
+        .into_loaded()
+        .map_err(|rejected| StartError::Faults(rejected.sources.render(&rejected.faults)))?;
+    let conf = loaded.conf.clone();
+    listen::probe(&conf)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("toolgate-control")
+        .enable_all()
+        .build()?;
+    let metrics = Arc::new(Metrics::new());
+    let log = AccessLog::open(&match &conf.log.access {
+        conf::AccessLog::Stdout => access_log::Target::Stdout,
+        conf::AccessLog::Off => access_log::Target::Off,
+        conf::AccessLog::File(path) => access_log::Target::File(path.clone()),
+    })
+    .map_err(|why| StartError::Listen(format!("log.access: {why}")))?;
+    let live = Arc::new(Live::default());
+    let resolver = Resolver::system();
+    let client = Arc::new(Client::new(resolver.clone()));
+    let sessions = Sessions::new(Arc::clone(&client), SessionLimits::default());
+    let handles = Handles::new(Registry::new(Arc::clone(&sessions)));
+    let (control, warnings) = runtime.block_on(async {
+        let store = Store::open(conf.store.url.expose()).await?;
+        let first = Control::start((path, loaded), Arc::clone(&live), (store, handles, started)).await?;
+        Ok::<_, StartError>(first)
+    })?;
+    if !warnings.is_empty() {
+        tracing::warn!("{warnings}");
+    }
+    let schedule = Arc::new(OnceLock::new());
+    let gateway = Gateway::new(State {
+        live: Arc::clone(&live),
+        defaults: Arc::new(Settings::default()),
+        client: Arc::clone(&client),
+        metrics: Arc::clone(&metrics),
+        log: log.clone(),
+        failures: Failures::default(),
+        in_flight: AtomicU64::new(0),
+        started,
+        rediscover: background::rediscover(&schedule),
+    });
+    let rooms = Rooms {
+        live,
+        control: Arc::new(control),
+        client,
+        sessions,
+        resolver,
+        metrics,
+        log,
+        state: gateway.shared(),
+        schedule,
+        stopping: watch::channel(false).0,
+        conf,
+    };
+    let server = listen::data_plane(&rooms.conf, &gateway)?;
+    let rooms = Arc::new(rooms);
+    runtime.block_on(background::start(&rooms))?;
+    let signals = signals::Signals::new(Arc::clone(&rooms), runtime.handle().clone());
+    Ok(Running { runtime, server, signals })
+}

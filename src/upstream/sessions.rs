@@ -1,0 +1,393 @@
+//! Legacy sessions, kept outside the snapshot: one for each server, credential and key, or one that all keys share.
+//!
+//! A call that has a session finds it without a lock: each worker thread remembers the sessions it met, and two atomics of the
+//! session say whether it is still good. Only a miss goes to the shared table, and there many callers wait for one `initialize`.
+//!
+//! **Invariants.** A session serves only the key of its [`SessionKey`]. A session in use is neither swept nor evicted. However
+//! many calls lose a session at once, it is renewed once.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, Shared},
+    stream,
+};
+use tokio::sync::Mutex;
+
+use super::{
+    client::Client,
+    exchange::AskError,
+    legacy::{self, SessionRef, initialize},
+    target::Target,
+};
+use crate::model::mcp::Revision;
+
+/// The most sessions at one time, over all servers.
+pub const SESSIONS_MAX: usize = 10_000;
+/// A session that was not used for so long is ended.
+pub const IDLE_MAX: Duration = Duration::from_secs(600);
+/// How long ending all sessions at shutdown may take.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// So many sessions are ended at one time.
+const ENDING_AT_ONCE: usize = 16;
+/// A session that was just opened may be lost or swept before its caller takes it up; so often it is tried.
+const OPEN_ATTEMPTS_MAX: usize = 3;
+/// So many sessions a thread remembers; one more and it starts anew.
+const REMEMBERED_MAX: usize = 4096;
+
+/// Whose session it is. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// The server, unique in the process.
+    pub server: Arc<str>,
+    /// [`super::target::Credential::fingerprint`]: a new credential is a new session.
+    pub credential: [u8; 32],
+    /// The key's id; none: `session = "shared"`.
+    pub owner: Option<Arc<str>>,
+}
+
+/// What the pool allows; the defaults are [`SESSIONS_MAX`] and [`IDLE_MAX`].
+#[derive(Clone, Copy, Debug)]
+pub struct SessionLimits {
+    /// The most sessions at one time.
+    pub sessions_max: usize,
+    /// A session that was not used for so long is ended.
+    pub idle_max: Duration,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self { sessions_max: SESSIONS_MAX, idle_max: IDLE_MAX }
+    }
+}
+
+/// An open session. Used through a [`Lease`].
+#[derive(Debug)]
+pub struct Session {
+    pool: u64,
+    key: SessionKey,
+    target: Arc<Target>,
+    id: Option<String>,
+    revision: Revision,
+    alive: AtomicBool,
+    in_use: AtomicU32,
+    used_ms: AtomicU64,
+    born: Instant,
+}
+
+impl Session {
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn idle_ms(&self) -> u64 {
+        self.age_ms().saturating_sub(self.used_ms.load(Ordering::Relaxed))
+    }
+
+    /// Takes the session out of service, unless it is in use. Whoever takes it up at the same moment sees that it is gone.
+    fn retire(&self) -> bool {
+        self.alive.store(false, Ordering::SeqCst);
+        let free = self.in_use.load(Ordering::SeqCst) == 0;
+        if !free {
+            self.alive.store(true, Ordering::SeqCst);
+        }
+        free
+    }
+
+    fn named(&self) -> SessionRef<'_> {
+        SessionRef { revision: self.revision, id: self.id.as_deref() }
+    }
+}
+
+/// A session in use by one call; free again when dropped.
+#[derive(Debug)]
+pub struct Lease(Arc<Session>);
+
+impl Lease {
+    /// `Mcp-Session-Id`; none: the server is stateless, and there is nothing to renew.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.0.id.as_deref()
+    }
+
+    /// The revision that `initialize` settled.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.0.revision
+    }
+
+    /// The session as a message names it.
+    #[must_use]
+    pub fn named(&self) -> SessionRef<'_> {
+        self.0.named()
+    }
+
+    fn take(session: &Arc<Session>) -> Option<Self> {
+        session.in_use.fetch_add(1, Ordering::SeqCst);
+        let lease = Self(Arc::clone(session));
+        lease.0.alive.load(Ordering::SeqCst).then_some(lease)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.used_ms.store(self.0.age_ms(), Ordering::Relaxed);
+        self.0.in_use.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The pool of sessions.
+#[derive(Debug)]
+pub struct Sessions {
+    /// Tells the pools of one process apart in what threads remember.
+    number: u64,
+    limits: SessionLimits,
+    client: Arc<Client>,
+    closed: AtomicBool,
+    table: Mutex<HashMap<SessionKey, Place>>,
+}
+
+type Opening = Shared<BoxFuture<'static, Result<Arc<Session>, AskError>>>;
+
+#[derive(Debug)]
+enum Place {
+    Opening(Opening),
+    Open(Arc<Session>),
+}
+
+thread_local! {
+    static REMEMBERED: RefCell<HashMap<SessionKey, Arc<Session>, ahash::RandomState>> = RefCell::default();
+}
+
+impl Sessions {
+    /// An empty pool that speaks through `client`.
+    #[must_use]
+    pub fn new(client: Arc<Client>, limits: SessionLimits) -> Arc<Self> {
+        static POOLS: AtomicU64 = AtomicU64::new(0);
+        let number = POOLS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { number, limits, client, closed: AtomicBool::new(false), table: Mutex::default() })
+    }
+
+    /// The session of `key`, if this thread met it and it is still good. No lock, no allocation, no wait.
+    #[must_use]
+    pub fn find(&self, key: &SessionKey) -> Option<Lease> {
+        REMEMBERED.with_borrow(|remembered| {
+            let session = remembered.get(key)?;
+            if session.pool == self.number { Lease::take(session) } else { None }
+        })
+    }
+
+    /// The session of `key`, opened if need be; many callers at once wait for one `initialize` and share what it comes to.
+    ///
+    /// The caller's own time limit holds: giving up here does not stop the `initialize` that others wait for.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub async fn open(
+        self: &Arc<Self>,
+        target: &Arc<Target>,
+        key: &SessionKey,
+        offer: Revision,
+    ) -> Result<Lease, AskError> {
+        if let Some(lease) = self.find(key) {
+            return Ok(lease);
+        }
+        for _ in 0..OPEN_ATTEMPTS_MAX {
+            let session = match self.join(target, key, offer).await? {
+                Place::Open(session) => session,
+                Place::Opening(opening) => opening.await?,
+            };
+            remember(&session);
+            if let Some(lease) = Lease::take(&session) {
+                return Ok(lease);
+            }
+        }
+        Err(AskError::SessionEnded)
+    }
+
+    /// A session instead of `lost`, which the server no longer knows. Of many callers that lost the same one, the first starts
+    /// a new one and all get it.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub async fn renew(self: &Arc<Self>, lost: Lease, offer: Revision) -> Result<Lease, AskError> {
+        lost.0.alive.store(false, Ordering::SeqCst);
+        let (target, key) = (Arc::clone(&lost.0.target), lost.0.key.clone());
+        drop(lost);
+        self.open(&target, &key, offer).await
+    }
+
+    /// Ends the sessions that were not used for `idle_max`.
+    pub async fn sweep(&self) {
+        let idle_ms = u64::try_from(self.limits.idle_max.as_millis()).unwrap_or(u64::MAX);
+        self.end_where(|session| session.idle_ms() >= idle_ms).await;
+    }
+
+    /// Ends the sessions that `keep` does not keep and that are not in use: for servers and keys that are gone.
+    pub async fn keep(&self, keep: impl Fn(&SessionKey) -> bool) {
+        self.end_where(|session| !keep(&session.key)).await;
+    }
+
+    /// Ends every session, in use or not, and opens none any more. Returns after [`CLOSE_TIMEOUT`] at the latest.
+    pub async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let ending: Vec<_> = self.table.lock().await.drain().filter_map(|(_, place)| place.session()).collect();
+        for session in &ending {
+            session.alive.store(false, Ordering::SeqCst);
+        }
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, end_all(Arc::clone(&self.client), ending)).await;
+    }
+
+    /// Sessions of each server, those that are being opened included: `upstream_sessions{server}`.
+    pub async fn counts(&self) -> HashMap<Arc<str>, usize> {
+        let mut counts = HashMap::new();
+        for key in self.table.lock().await.keys() {
+            *counts.entry(Arc::clone(&key.server)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Finds the place of `key`, or starts to open one.
+    async fn join(
+        self: &Arc<Self>,
+        target: &Arc<Target>,
+        key: &SessionKey,
+        offer: Revision,
+    ) -> Result<Place, AskError> {
+        let mut table = self.table.lock().await;
+        match table.get(key) {
+            Some(Place::Opening(opening)) => return Ok(Place::Opening(opening.clone())),
+            Some(Place::Open(session)) if session.alive.load(Ordering::SeqCst) => {
+                return Ok(Place::Open(Arc::clone(session)));
+            }
+            _ => table.remove(key),
+        };
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(AskError::SessionEnded);
+        }
+        if table.len() >= self.limits.sessions_max {
+            self.evict(&mut table)?;
+        }
+        let opening = self.start(Arc::clone(target), key.clone(), offer);
+        table.insert(key.clone(), Place::Opening(opening.clone()));
+        Ok(Place::Opening(opening))
+    }
+
+    /// Opens a session in a task of its own, so that it goes on when the caller gives up.
+    fn start(self: &Arc<Self>, target: Arc<Target>, key: SessionKey, offer: Revision) -> Opening {
+        let pool = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let opened = initialize(&pool.client, &target, offer).await;
+            let outcome = opened.map(|opened| {
+                Arc::new(Session {
+                    pool: pool.number,
+                    key: key.clone(),
+                    target,
+                    id: opened.id,
+                    revision: opened.revision,
+                    alive: AtomicBool::new(true),
+                    in_use: AtomicU32::new(0),
+                    used_ms: AtomicU64::new(0),
+                    born: Instant::now(),
+                })
+            });
+            pool.settle(key, outcome).await
+        });
+        async move { task.await.unwrap_or(Err(AskError::SessionEnded)) }.boxed().shared()
+    }
+
+    /// Writes down what an opening came to.
+    async fn settle(&self, key: SessionKey, outcome: Result<Arc<Session>, AskError>) -> Result<Arc<Session>, AskError> {
+        let mut table = self.table.lock().await;
+        if self.closed.load(Ordering::SeqCst) {
+            drop(table);
+            end_all(Arc::clone(&self.client), outcome.into_iter().collect()).await;
+            return Err(AskError::SessionEnded);
+        }
+        match &outcome {
+            Ok(session) => table.insert(key, Place::Open(Arc::clone(session))),
+            Err(_) => table.remove(&key),
+        };
+        outcome
+    }
+
+    /// Makes room by ending the session that was idle for longest.
+    fn evict(&self, table: &mut HashMap<SessionKey, Place>) -> Result<(), AskError> {
+        let mut candidates: Vec<_> = table.values().filter_map(Place::open).cloned().collect();
+        candidates.sort_by_key(|session| std::cmp::Reverse(session.idle_ms()));
+        let victim = candidates.into_iter().find(|session| session.retire()).ok_or(AskError::SessionsFull)?;
+        table.remove(&victim.key);
+        tokio::spawn(end_all(Arc::clone(&self.client), vec![victim]));
+        Ok(())
+    }
+
+    async fn end_where(&self, ends: impl Fn(&Session) -> bool) {
+        let mut ending = Vec::new();
+        self.table.lock().await.retain(|_, place| match place.open() {
+            Some(session) if ends(session) && session.retire() => {
+                ending.push(Arc::clone(session));
+                false
+            }
+            _ => true,
+        });
+        end_all(Arc::clone(&self.client), ending).await;
+    }
+}
+
+impl Place {
+    fn open(&self) -> Option<&Arc<Session>> {
+        match self {
+            Self::Open(session) => Some(session),
+            Self::Opening(_) => None,
+        }
+    }
+
+    fn session(self) -> Option<Arc<Session>> {
+        match self {
+            Self::Open(session) => Some(session),
+            Self::Opening(_) => None,
+        }
+    }
+}
+
+/// Sweeps the pool each `every` until it is dropped.
+pub async fn keep_swept(pool: Weak<Sessions>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(sessions) = pool.upgrade() else { return };
+        sessions.sweep().await;
+    }
+}
+
+fn remember(session: &Arc<Session>) {
+    REMEMBERED.with_borrow_mut(|remembered| {
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.retain(|_, session| session.alive.load(Ordering::Relaxed));
+        }
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(session.key.clone(), Arc::clone(session));
+    });
+}
+
+async fn end_all(client: Arc<Client>, ending: Vec<Arc<Session>>) {
+    let client = &client;
+    stream::iter(ending)
+        .for_each_concurrent(ENDING_AT_ONCE, |session| async move {
+            legacy::end(client, &session.target, session.named()).await;
+        })
+        .await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""The files that are shipped: `toolgate check` accepts each conf file, systemd accepts the unit. files.py TOOLGATE"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONF_PATTERNS = ("conf/*.toml", "conf/profiles/*.toml", "conf/demo/toolgate.toml")
+UNIT = ROOT / "systemd" / "toolgate.service"
+EXPOSURE_MAX = 1.5  # of 10, by `systemd-analyze security`
+
+
+def main():
+    binary = pathlib.Path(sys.argv[1]).resolve()
+    rows = [check(binary, conf) for pattern in CONF_PATTERNS for conf in sorted(ROOT.glob(pattern))]
+    if shutil.which("systemd-analyze"):
+        rows += [verify(binary), exposure()]
+    else:
+        print("skipped: systemd/toolgate.service is not verified, as systemd-analyze is not on this machine")
+    for name, fault in rows:
+        print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
+    failed = sum(fault is not None for _, fault in rows)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def check(binary, conf):
+    """`check` accepts the file and writes nothing beside it."""
+    before = listing(conf.parent)
+    name = f"toolgate check --conf {conf.relative_to(ROOT)}"
+    fault = run([binary, "check", "--conf", conf])
+    written = listing(conf.parent) - before
+    return name, fault or (f"it wrote {written}" if written else None)
+
+
+def listing(folder):
+    return {str(path) for path in folder.rglob("*")}
+
+
+def verify(binary):
+    """`systemd-analyze verify` on the unit, with the binary that was built in the place of the installed one."""
+    with tempfile.TemporaryDirectory() as folder:
+        unit = pathlib.Path(folder) / UNIT.name
+        unit.write_text(UNIT.read_text().replace("/usr/bin/toolgate", str(binary)))
+        return "systemd-analyze verify", run(["systemd-analyze", "verify", "--man=no", unit])
+
+
+def exposure():
+    """The unit stays hardened."""
+    threshold = f"--threshold={round(EXPOSURE_MAX * 10)}"
+    fault = run(["systemd-analyze", "security", "--offline=true", "--no-pager", threshold, UNIT])
+    return f"systemd-analyze security: exposure at most {EXPOSURE_MAX}", fault
+
+
+def run(command):
+    """None when `command` succeeds, else what it said."""
+    result = subprocess.run(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    return None if result.returncode == 0 else f"exit {result.returncode}\n{result.stdout[-3000:]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

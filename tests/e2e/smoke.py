@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""The release binary does what a first look shows: `smoke.py TOOLGATE`.
+
+It serves, refuses a stranger, ends cleanly; and the demo plays.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from peers import Process, free_ports, request
+
+READY_TIMEOUT_S = 30
+DEMO_TIMEOUT_S = 120
+
+
+def main():
+    binary = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory(prefix="toolgate-smoke-") as folder:
+        rows = [version(binary), *serve(binary, pathlib.Path(folder)), demo(binary)]
+    for name, fault in rows:
+        print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
+    failed = sum(fault is not None for _, fault in rows)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def version(binary):
+    """`--version` names the product."""
+    result = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=10)
+    return "toolgate --version", None if result.stdout.startswith("toolgate ") else f"{result}"
+
+
+def serve(binary, folder):
+    """`serve` with no server at all: ready, a 401 for a stranger, exit 0 on SIGTERM."""
+    port, ops = free_ports(2)
+    (folder / "policy.toml").write_text("")
+    conf = folder / "toolgate.toml"
+    conf.write_text(f'[gateway]\nlisten = ["127.0.0.1:{port}"]\n\n[ops]\nlisten = "127.0.0.1:{ops}"\n')
+    process = Process("toolgate", [binary, "serve", "--conf", conf], folder / "toolgate.log")
+    try:
+        yield "readyz is 200 with no server at all", ready(process, ops)
+        status, headers, body = request(port, "POST", "/gateway/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        right = (
+            status == 401
+            and headers.get("www-authenticate") == "Bearer"
+            and headers.get("x-request-id", "").startswith("req_")
+        )
+        yield "a request without a key is 401", None if right else f"{status} {headers} {body}"
+        status, _, body = request(ops, "GET", "/metrics")
+        yield (
+            "metrics are served",
+            None if status == 200 and "toolgate_build_info" in body else f"{status} {body[:500]}",
+        )
+    except OSError as error:
+        yield "serve answers", f"{error!r}\n{process.tail()}"
+    finally:
+        code = process.stop(60)
+    yield "serve ends with 0 on SIGTERM", None if code == 0 else f"exit {code}\n{process.tail()}"
+
+
+def ready(process, ops):
+    """None once /readyz is 200."""
+    deadline, last = time.monotonic() + READY_TIMEOUT_S, None
+    while time.monotonic() < deadline and process.child.poll() is None:
+        try:
+            last, _, _ = request(ops, "GET", "/readyz")
+        except OSError as error:
+            last = error
+        if last == 200:
+            return None
+        time.sleep(0.05)
+    return f"{last}\n{process.tail()}"
+
+
+def demo(binary):
+    """`demo --once` plays every step and exits 0."""
+    try:
+        result = subprocess.run(
+            [str(binary), "demo", "--once"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEMO_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as hang:
+        return "toolgate demo --once", f"hangs: {hang.stdout}"
+    return (
+        "toolgate demo --once",
+        None if result.returncode == 0 else f"exit {result.returncode}\n{result.stdout[-4000:]}",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
