@@ -1,4 +1,31 @@
-//! One test binary for the whole suite: a file a room.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+//! The suite: Toolgate from outside, against the real binary, a topic a file.
+//!
+//! Tests are tables: one `check`, many rows. Every test asserts what the caller got and what the server behind saw.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    unreachable_pub,
+    dead_code
+)]
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bytes;
+mod cancel;
+mod cases;
 mod conf;
+mod contract_http;
+mod contract_rpc;
+mod deadlines;
+mod discovery;
+mod eras;
+mod faults;
+mod harness;
+mod matrix;
+mod reload;
+mod reports;
+mod tidy;
