@@ -144,15 +144,24 @@ impl Play {
             failed += i32::from(!right);
         };
         let listed = self.post("tools/list", None, json!({}), "application/json").await;
-        show("list the tools that the key may use", &listed, listed.contains("demo_add") && !listed.contains("demo_write_note"));
+        show(
+            "list the tools that the key may use",
+            &listed,
+            listed.contains("demo_add") && !listed.contains("demo_write_note"),
+        );
         let sum = self.call("demo_add", json!({"a": 2, "b": 3})).await;
         show("an allowed call", &sum, sum.contains("\"isError\":true").eq(&false) && sum.contains('5'));
         let refused = self.call("demo_write_note", json!({"text": "hello"})).await;
         show("a refused one", &refused, refused.contains("tool_not_allowed"));
         let wrong = self.call("demo_add", json!({"a": "two", "b": 3})).await;
         show("arguments that do not fit", &wrong, wrong.contains("invalid_tool_arguments") && wrong.contains("/a"));
-        let streamed = self.post("tools/call", Some("demo_count"), json!({"to": 3}), "application/json, text/event-stream").await;
-        show("a streamed one with progress", &streamed, streamed.matches("notifications/progress").count() == 3 && streamed.contains("\"id\":1"));
+        let streamed =
+            self.post("tools/call", Some("demo_count"), json!({"to": 3}), "application/json, text/event-stream").await;
+        show(
+            "a streamed one with progress",
+            &streamed,
+            streamed.matches("notifications/progress").count() == 3 && streamed.contains("\"id\":1"),
+        );
         let before = self.call("demo_forecast", json!({"city": "Paris"})).await;
         show("before the definition changes", &before, !before.contains("\"isError\":true"));
         upstream.flip_definition();

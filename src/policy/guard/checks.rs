@@ -10,8 +10,12 @@ use super::rules::Check;
 /// The check of the secret rule `id`; rules without one pass.
 pub(super) fn of_secret(id: &str) -> Check {
     match id {
-        "github-personal-access-token" | "github-oauth-token" | "github-user-token" | "github-app-token"
-        | "github-refresh-token" | "npm-token" => checksummed,
+        "github-personal-access-token"
+        | "github-oauth-token"
+        | "github-user-token"
+        | "github-app-token"
+        | "github-refresh-token"
+        | "npm-token" => checksummed,
         "jwt" => jwt,
         "private-key" => private_key,
         "database-url" => database_url,
@@ -152,8 +156,23 @@ fn scheme_before(text: &[u8], end: usize) -> &[u8] {
 
 fn has_database_scheme(text: &[u8], end: usize) -> bool {
     const SCHEMES: [&[u8]; 17] = [
-        b"postgres", b"postgresql", b"mysql", b"mysql2", b"mariadb", b"mongodb", b"redis", b"rediss", b"valkey", b"amqp", b"amqps",
-        b"mssql", b"sqlserver", b"clickhouse", b"cockroachdb", b"oracle", b"nats",
+        b"postgres",
+        b"postgresql",
+        b"mysql",
+        b"mysql2",
+        b"mariadb",
+        b"mongodb",
+        b"redis",
+        b"rediss",
+        b"valkey",
+        b"amqp",
+        b"amqps",
+        b"mssql",
+        b"sqlserver",
+        b"clickhouse",
+        b"cockroachdb",
+        b"oracle",
+        b"nats",
     ];
     let scheme = scheme_before(text, end).to_ascii_lowercase();
     let scheme = scheme.split(|&byte| byte == b'+').next().unwrap_or_default();
@@ -176,7 +195,8 @@ fn bearer(text: &[u8], secret: &Range<usize>, _: &Range<usize>) -> bool {
     let token = slice(text, secret);
     let digits = token.iter().filter(|byte| byte.is_ascii_digit()).count();
     let is_shout = token.iter().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'-' | b'.'));
-    let is_lower = token.iter().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'.' | b'/' | b'_' | b'='));
+    let is_lower =
+        token.iter().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'.' | b'/' | b'_' | b'='));
     if is_one_letter(token) || is_shout {
         return false;
     }

@@ -81,7 +81,12 @@ pub(super) struct Located {
 impl Corpus {
     /// Gathers the texts at and below `part`.
     pub(super) fn of(part: &Spanned<'_>) -> Self {
-        let mut corpus = Self { text: String::with_capacity(part.span.len() + 64), is_cut: false, entries: Vec::with_capacity(32), leaves: 0 };
+        let mut corpus = Self {
+            text: String::with_capacity(part.span.len() + 64),
+            is_cut: false,
+            entries: Vec::with_capacity(32),
+            leaves: 0,
+        };
         let mut blobs = Vec::new();
         let mut is_blob = false;
         for leaf in part.leaves() {
@@ -103,7 +108,8 @@ impl Corpus {
 
     /// One text that stands alone.
     pub(super) fn of_text(text: &str) -> Self {
-        let mut corpus = Self { text: String::with_capacity(text.len() + 1), is_cut: false, entries: Vec::new(), leaves: 1 };
+        let mut corpus =
+            Self { text: String::with_capacity(text.len() + 1), is_cut: false, entries: Vec::new(), leaves: 1 };
         corpus.push(text, Origin::Leaf { kind: LeafKind::String, span: 0..text.len() });
         corpus.push_views();
         corpus
@@ -129,7 +135,8 @@ impl Corpus {
 
     /// Every text: where it starts, and whether it is joined from several.
     pub(super) fn texts(&self) -> impl Iterator<Item = (usize, &str, bool)> {
-        let text = |entry: &Entry| Some((entry.range.start, self.text.get(entry.range.clone())?, self.is_joined(entry)));
+        let text =
+            |entry: &Entry| Some((entry.range.start, self.text.get(entry.range.clone())?, self.is_joined(entry)));
         self.entries.iter().filter_map(text)
     }
 
@@ -167,7 +174,9 @@ impl Corpus {
                 Some(Located { place, parts: vec![(index, range)] })
             }
             Origin::View(of, view) => self.locate_in(*of, view.origin(&range)),
-            Origin::Blob(leaf) => Some(Located { place: Place::Blob, parts: vec![(*leaf, 0..self.leaf_text(*leaf).len())] }),
+            Origin::Blob(leaf) => {
+                Some(Located { place: Place::Blob, parts: vec![(*leaf, 0..self.leaf_text(*leaf).len())] })
+            }
             Origin::Joined(pieces) => locate_joined(pieces, &range),
         }
     }

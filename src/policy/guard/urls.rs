@@ -186,12 +186,13 @@ fn scheme_start(text: &str, colon: usize) -> usize {
 /// How far the URL goes: up to space, quotes, brackets of markup; closing punctuation of a sentence is not part of it.
 fn length(rest: &str) -> usize {
     let ends = |character: char| {
-        character.is_whitespace() || character.is_control() || matches!(character, '<' | '>' | '"' | '`' | '“' | '”' | '）' | '」')
+        character.is_whitespace()
+            || character.is_control()
+            || matches!(character, '<' | '>' | '"' | '`' | '“' | '”' | '）' | '」')
     };
     let mut url = rest.get(..rest.find(ends).unwrap_or(rest.len())).unwrap_or_default();
-    let mut surplus = [('(', ')'), ('[', ']'), ('{', '}')].map(|(open, close)| {
-        (close, url.matches(close).count().saturating_sub(url.matches(open).count()))
-    });
+    let mut surplus = [('(', ')'), ('[', ']'), ('{', '}')]
+        .map(|(open, close)| (close, url.matches(close).count().saturating_sub(url.matches(open).count())));
     while let Some((at, last)) = url.char_indices().next_back() {
         let is_surplus = surplus.iter_mut().find(|(close, count)| *close == last && *count > 0);
         let is_closing = matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '_' | '|' | '\\');
@@ -215,7 +216,8 @@ fn floor_up(text: &str, at: usize) -> usize {
 
 fn host_of(written: &str) -> Target {
     // `](https://a)` leaves a parenthesis in the middle when more follows; a host never has one.
-    let written = written.split_once(")").map_or(written, |(before, _)| if before.contains('(') { written } else { before });
+    let written =
+        written.split_once(")").map_or(written, |(before, _)| if before.contains('(') { written } else { before });
     match Url::parse(written) {
         Ok(url) => match url.host() {
             Some(Host::Domain("")) | None => Target::None,

@@ -84,7 +84,9 @@ impl View {
 
     /// The range of the original that `range` of the view stands for, widened to whole characters.
     pub(super) fn origin(&self, range: &Range<usize>) -> Range<usize> {
-        let piece = |at: usize| self.pieces.partition_point(|piece| piece.start <= at).checked_sub(1).and_then(|at| self.pieces.get(at));
+        let piece = |at: usize| {
+            self.pieces.partition_point(|piece| piece.start <= at).checked_sub(1).and_then(|at| self.pieces.get(at))
+        };
         let start = piece(range.start).map_or(0, |piece| {
             if piece.is_same { piece.origin.start + (range.start - piece.start) } else { piece.origin.start }
         });
@@ -167,7 +169,8 @@ impl Segment {
 /// Whether nothing before this character can change how it is normalised.
 fn starts_segment(character: char) -> bool {
     // The bulk of CJK, kana, Hangul syllables, Cyrillic and Greek letters: no look-up needed.
-    if matches!(character, '\0'..='\u{7f}' | '\u{400}'..='\u{45f}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}') {
+    if matches!(character, '\0'..='\u{7f}' | '\u{400}'..='\u{45f}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}')
+    {
         return true;
     }
     let mut first = None;

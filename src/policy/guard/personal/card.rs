@@ -8,7 +8,8 @@ const DIGITS_MIN: usize = 12;
 const DIGITS_MAX: usize = 19;
 
 /// How cards are printed in groups, longest first.
-const LAYOUTS: [&[usize]; 6] = [&[4, 4, 4, 4, 3], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 1], &[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
+const LAYOUTS: [&[usize]; 6] =
+    [&[4, 4, 4, 4, 3], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 1], &[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
 
 /// Whether a card may start with this run.
 pub(super) const fn may_start(run: Run) -> bool {
@@ -21,7 +22,8 @@ pub(super) fn read(text: &[u8], run: Run) -> Option<Range<usize>> {
         return None;
     }
     if run.len() != 4 {
-        let is_card = !is_last_of_uuid(text, run) && ends_number(text, run.end) && is_card(text.get(run.start..run.end)?);
+        let is_card =
+            !is_last_of_uuid(text, run) && ends_number(text, run.end) && is_card(text.get(run.start..run.end)?);
         return is_card.then_some(run.start..run.end);
     }
     let (mut ends, mut lens, mut at) = (vec![run.end], vec![run.len()], run);
@@ -66,8 +68,12 @@ fn is_card(text: &[u8]) -> bool {
 /// The first digit of the check: doubled every second from the right, the sum ends in 0.
 pub(super) fn luhn(digits: &[u8]) -> bool {
     let doubled = |digit: u8| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
-    let sum: u32 =
-        digits.iter().rev().enumerate().map(|(at, &digit)| u32::from(if at % 2 == 1 { doubled(digit) } else { digit })).sum();
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(at, &digit)| u32::from(if at % 2 == 1 { doubled(digit) } else { digit }))
+        .sum();
     sum.is_multiple_of(10) && digits.iter().any(|&digit| digit != 0)
 }
 
