@@ -8,10 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use toolgate::model::jsonrpc::Document;
+use serde_json::json;
+use toolgate::{
+    model::jsonrpc::Document,
+    policy::schema::{Role, Schema},
+};
 
 fn main() {
-    println!("{:<14} {:>7} {:>9} {:>9} {:>9} {:>11}", "body", "bytes", "parse", "+ args", "+ leaves", "serde Value");
+    let schema = schema();
+    println!(
+        "{:<14} {:>7} {:>9} {:>9} {:>9} {:>9} {:>11}",
+        "body", "bytes", "parse", "+ args", "+ leaves", "+ schema", "serde Value"
+    );
     for (name, body) in bodies() {
         let mut scratch = Vec::new();
         let parse = least(|| drop(black_box(Document::parse(&body, &mut scratch).unwrap())));
@@ -24,8 +32,13 @@ fn main() {
             let document = Document::parse(&body, &mut scratch).unwrap();
             black_box(document.spanned_root().leaves().map(|leaf| leaf.text.len()).sum::<usize>());
         });
+        let checked = least(|| {
+            let document = Document::parse(&body, &mut scratch).unwrap();
+            let arguments = document.root().get("params").and_then(|params| params.get("arguments")).unwrap();
+            black_box(schema.check(arguments)).unwrap();
+        });
         let serde = least(|| drop(black_box(serde_json::from_slice::<serde_json::Value>(&body).unwrap())));
-        println!("{name:<14} {:>7} {parse:>9} {arguments:>9} {leaves:>9} {serde:>11}", body.len());
+        println!("{name:<14} {:>7} {parse:>9} {arguments:>9} {leaves:>9} {checked:>9} {serde:>11}", body.len());
     }
 }
 
@@ -41,6 +54,20 @@ fn least(mut run: impl FnMut()) -> u128 {
         best = best.min(start.elapsed() / 16);
     }
     best.as_nanos()
+}
+
+/// What a tool with all of these arguments would declare.
+fn schema() -> std::sync::Arc<Schema> {
+    let row = json!({"type": "object", "properties": {
+        "id": {"type": "integer", "minimum": 0}, "name": {"type": "string", "maxLength": 80}, "price": {"type": "number"},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 8}, "active": {"type": "boolean"}
+    }, "required": ["id", "name"], "additionalProperties": false});
+    let definition = json!({"type": "object", "properties": {
+        "query": {"type": "string", "minLength": 1, "maxLength": 200}, "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        "sort": {"enum": ["stars", "forks", "updated"]}, "exact": {"type": "boolean"}, "page": {"type": "integer"},
+        "text": {"type": "string"}, "rows": {"type": "array", "items": row}
+    }, "additionalProperties": false});
+    Schema::compile(&definition, Role::Input).unwrap()
 }
 
 fn bodies() -> [(&'static str, Vec<u8>); 4] {

@@ -10,7 +10,7 @@
 //!
 //! # The floors
 //! Imports run strictly downwards: 0 `model`; 1 `refusal`, `conf`, `store`; 2 `policy`, `budget`, `metrics`, `access_log`;
-//! 3 `call`; 4 `upstream`, `control`; 5 `proxy`, `discovery`, `admin`; 6 `server`; 7 `cli`; 8 `main`. `tests/suite/tidy.rs` keeps it so.
+//! 3 `call`; 4 `upstream`, `control`; 5 `proxy`, `discovery`, `admin`; 6 `server`, `ops`; 7 `cli`; 8 `main`. `tests/suite/tidy.rs` keeps it so.
 
 pub mod access_log;
 pub mod admin;

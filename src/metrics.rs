@@ -67,7 +67,7 @@ struct Row {
 macro_rules! table {
     ($($id:ident = $name:literal $kind:expr, [$($label:literal),*] $(open $open:literal)?, $help:literal;)*) => {
         $(static $id: Row = Row {
-            name: concat!("toolgate_", $name),
+            name: $name,
             kind: $kind,
             labels: &[$($label),*],
             open: table!(@open $($open)?),
@@ -80,60 +80,72 @@ macro_rules! table {
 }
 
 table! {
-    REQUESTS = "requests_total" Kind::Counter, ["endpoint", "method", "era", "outcome"],
+    REQUESTS = "toolgate_requests_total" Kind::Counter, ["endpoint", "method", "era", "outcome"],
         "Requests answered, by endpoint (aggregated, server, other), JSON-RPC method, era (modern, legacy, none) and outcome: ok, a refusal code, rpc_<code>, or http_<status> where there is no code; http_499 where the client went away.";
-    CALLS = "call_duration_seconds" Kind::Histogram(CALL_BUCKETS), ["server"] open "server",
+    CALLS = "toolgate_call_duration_seconds" Kind::Histogram(CALL_BUCKETS), ["server"] open "server",
         "From the request's first byte to the answer's last, of calls that were sent to a server.";
-    UPSTREAM = "upstream_duration_seconds" Kind::Histogram(CALL_BUCKETS), ["server"] open "server",
+    UPSTREAM = "toolgate_upstream_duration_seconds" Kind::Histogram(CALL_BUCKETS), ["server"] open "server",
         "From the moment a call went out to the server to the end of its answer.";
-    OVERHEAD = "overhead_seconds" Kind::Histogram(OWN_BUCKETS), [],
+    OVERHEAD = "toolgate_overhead_seconds" Kind::Histogram(OWN_BUCKETS), [],
         "The gateway's own time in a request: wall time inside its checks, without waiting for bytes.";
-    REFUSALS = "refusals_total" Kind::Counter, ["code", "server"] open "server",
+    REFUSALS = "toolgate_refusals_total" Kind::Counter, ["code", "server"] open "server",
         "Requests refused by the gateway, by code (as outcome in toolgate_requests_total) and server; _other where no server was settled.";
-    GUARDRAILS = "guardrail_matches_total" Kind::Counter, ["rule", "action", "stage"] open "rule",
+    GUARDRAILS = "toolgate_guardrail_matches_total" Kind::Counter, ["rule", "action", "stage"] open "rule",
         "Guardrail rules that matched, by rule, action (block, redact, observe) and stage (input, output).";
-    IN_FLIGHT = "in_flight" Kind::Gauge, ["server"] open "server",
+    IN_FLIGHT = "toolgate_in_flight" Kind::Gauge, ["server"] open "server",
         "Calls at the server now.";
-    SESSIONS = "upstream_sessions" Kind::Gauge, ["server"] open "server",
+    SESSIONS = "toolgate_upstream_sessions" Kind::Gauge, ["server"] open "server",
         "Legacy sessions that are held with the server.";
-    BREAKER = "breaker_open" Kind::Gauge, ["server"] open "server",
+    BREAKER = "toolgate_breaker_open" Kind::Gauge, ["server"] open "server",
         "1 while the server's breaker is open: calls are refused without being sent.";
-    REQUESTS_NOW = "requests_in_flight" Kind::Gauge, [],
+    REQUESTS_NOW = "toolgate_requests_in_flight" Kind::Gauge, [],
         "Requests being served now, on every endpoint.";
-    REQUESTS_MAX = "requests_in_flight_limit" Kind::Gauge, [],
+    REQUESTS_MAX = "toolgate_requests_in_flight_limit" Kind::Gauge, [],
         "limits.in_flight: past it requests are refused as overloaded.";
-    REVISION = "snapshot_revision" Kind::Gauge, [],
+    REVISION = "toolgate_snapshot_revision" Kind::Gauge, [],
         "Revision of the published policy.";
-    AGE = "snapshot_age_seconds" Kind::Gauge, [],
+    AGE = "toolgate_snapshot_age_seconds" Kind::Gauge, [],
         "Since the published policy was compiled.";
-    SWAPS = "snapshot_swaps_total" Kind::Counter, ["result"],
+    SWAPS = "toolgate_snapshot_swaps_total" Kind::Counter, ["result"],
         "Policies that were compiled to be published, by result (applied, rejected); after a rejected one the policy before stays.";
-    TOOLS = "tools" Kind::Gauge, ["server", "state"] open "server",
+    TOOLS = "toolgate_tools" Kind::Gauge, ["server", "state"] open "server",
         "Tools by server and state (pending, approved, changed, removed, blocked).";
-    RATE_LIMITED = "rate_limit_rejections_total" Kind::Counter, ["scope"],
+    RATE_LIMITED = "toolgate_rate_limit_rejections_total" Kind::Counter, ["scope"],
         "Requests refused by a rate limit, by scope: key, server, or address (failed authentications).";
-    RATE_STORE = "rate_limit_store_up" Kind::Gauge, [],
+    RATE_STORE = "toolgate_rate_limit_store_up" Kind::Gauge, [],
         "1 while the store of fleet-wide rate limits answers; 0 while this node goes on with its share. Absent without rate_limits.url.";
-    DISCOVERY = "discovery_total" Kind::Counter, ["server", "result"] open "server",
+    DISCOVERY = "toolgate_discovery_total" Kind::Counter, ["server", "result"] open "server",
         "Servers asked for their tools, by result (ok, failed).";
-    DISCOVERY_AGE = "discovery_age_seconds" Kind::Gauge, ["server"] open "server",
+    DISCOVERY_AGE = "toolgate_discovery_age_seconds" Kind::Gauge, ["server"] open "server",
         "Since the server's tools were last listed in full; past discovery.max_age its calls are refused.";
-    ENTRIES_DROPPED = "discovery_entries_dropped_total" Kind::Counter, ["server"] open "server",
+    ENTRIES_DROPPED = "toolgate_discovery_entries_dropped_total" Kind::Counter, ["server"] open "server",
         "Entries of a server's listing that were dropped because they have no name.";
-    PROGRESS_DROPPED = "progress_dropped_total" Kind::Counter, [],
+    PROGRESS_DROPPED = "toolgate_progress_dropped_total" Kind::Counter, [],
         "Progress notifications not passed on because an engine rule holds the tool's results.";
-    PATTERN_OVERRUNS = "pattern_overruns_total" Kind::Counter, [],
+    PATTERN_OVERRUNS = "toolgate_pattern_overruns_total" Kind::Counter, [],
         "Schema patterns that ran over their step limit; each was a failed check.";
-    LOG_DROPPED = "access_log_dropped_total" Kind::Counter, [],
+    LOG_DROPPED = "toolgate_access_log_dropped_total" Kind::Counter, [],
         "Access-log lines lost: the queue was full or the write failed.";
-    CERTIFICATE = "certificate_expiry_timestamp_seconds" Kind::Gauge, ["certificate"],
+    CERTIFICATE = "toolgate_certificate_expiry_timestamp_seconds" Kind::Gauge, ["certificate"],
         "When a listener's certificate expires, in seconds since 1970, by its file.";
-    PANICS = "panics_total" Kind::Counter, [],
+    PANICS = "toolgate_panics_total" Kind::Counter, [],
         "Panics caught while serving a request; each was answered as an internal error.";
-    FOLDED = "metrics_series_dropped_total" Kind::Counter, [],
+    FOLDED = "toolgate_metrics_series_dropped_total" Kind::Counter, [],
         "Values counted under _other because a metric had 5000 series.";
-    BUILD = "build_info" Kind::Gauge, ["version", "rustc", "features"],
+    BUILD = "toolgate_build_info" Kind::Gauge, ["version", "rustc", "features"],
         "Always 1; the labels name the build.";
+    PROCESS_CPU = "process_cpu_seconds_total" Kind::Counter, [],
+        "Processor time of the process, user and system.";
+    PROCESS_MEMORY = "process_resident_memory_bytes" Kind::Gauge, [],
+        "Resident memory.";
+    PROCESS_FDS = "process_open_fds" Kind::Gauge, [],
+        "Open file descriptors.";
+    PROCESS_FDS_MAX = "process_max_fds" Kind::Gauge, [],
+        "The most file descriptors that the process may open.";
+    PROCESS_THREADS = "process_threads" Kind::Gauge, [],
+        "Threads.";
+    PROCESS_START = "process_start_time_seconds" Kind::Gauge, [],
+        "When the process started, in seconds since 1970.";
 }
 
 /// Every series of the process. Share it in an `Arc`.
@@ -340,6 +352,23 @@ pub struct Scrape {
     folded: u64,
 }
 
+/// What the system says of the process; none: it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Process {
+    /// User and system time.
+    pub cpu_seconds: Option<f64>,
+    /// Resident memory.
+    pub resident_bytes: Option<f64>,
+    /// Open file descriptors.
+    pub open_fds: Option<f64>,
+    /// The limit on them.
+    pub max_fds: Option<f64>,
+    /// Threads.
+    pub threads: Option<f64>,
+    /// Its start, in seconds since 1970.
+    pub started_unix: Option<f64>,
+}
+
 /// How two values of the same labels become one.
 #[derive(Clone, Copy)]
 enum Fold {
@@ -399,6 +428,22 @@ impl Scrape {
     /// Whether the store of fleet-wide rate limits answers.
     pub fn rate_limit_store(&mut self, up: bool) {
         self.put(&RATE_STORE, &[], f64::from(u8::from(up)), Fold::Most);
+    }
+
+    /// What the system says of the process.
+    pub fn process(&mut self, process: &Process) {
+        for (row, value) in [
+            (&PROCESS_CPU, process.cpu_seconds),
+            (&PROCESS_MEMORY, process.resident_bytes),
+            (&PROCESS_FDS, process.open_fds),
+            (&PROCESS_FDS_MAX, process.max_fds),
+            (&PROCESS_THREADS, process.threads),
+            (&PROCESS_START, process.started_unix),
+        ] {
+            if let Some(value) = value {
+                self.put(row, &[], value, Fold::Most);
+            }
+        }
     }
 
     fn put(&mut self, row: &'static Row, labels: &[&str], value: f64, fold: Fold) {
@@ -650,6 +695,15 @@ mod tests {
             scrape.access_log_dropped(6);
             scrape.certificate("cert.pem", 1_900_000_000);
             scrape.rate_limit_store(true);
+            let some = Some(1.0);
+            scrape.process(&Process {
+                cpu_seconds: some,
+                resident_bytes: some,
+                open_fds: some,
+                max_fds: some,
+                threads: some,
+                started_unix: some,
+            });
         })
     }
 
@@ -686,6 +740,7 @@ mod tests {
     #[test]
     fn names_and_units_are_the_conventional_ones() {
         for row in TABLE {
+            assert!(row.name.starts_with("toolgate_") || row.name.starts_with("process_"), "{}", row.name);
             assert_eq!(row.kind == Kind::Counter, row.name.ends_with("_total"), "{}", row.name);
             assert!(row.help.ends_with('.') && row.open.is_none_or(|open| row.labels.contains(&open)), "{}", row.name);
             if let Kind::Histogram(buckets) = row.kind {

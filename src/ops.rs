@@ -1,80 +1,417 @@
-//! The ops listener: `/metrics`, `/livez`, `/readyz` (contract §1). Never on the gateway listener.
+//! The ops listener: `GET /metrics`, `/livez`, `/readyz` (contract §1), and nothing else.
+//!
+//! Floor 6. Knows neither policy nor Pingora: what the gauges are is a closure of whoever wires the process, and readiness is a set of
+//! facts that they report in [`Ready`]. Never on the gateway's listener.
 
-use std::sync::Arc;
+use std::{
+    fs, io,
+    os::unix::fs::FileTypeExt as _,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
-use axum::{Router, extract, http::StatusCode, response::IntoResponse, routing::get};
-use futures::future::BoxFuture;
+use axum::{
+    Router,
+    extract::State as Shared,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio::net::{TcpListener, UnixListener};
 
-use crate::conf::Address;
+use crate::metrics::{self, Metrics, Process, Scrape};
 
-/// What readiness depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct Readiness {
-    /// A snapshot is live.
-    pub snapshot: bool,
-    /// The gateway's listeners take connections.
-    pub listeners: bool,
-    /// Each enabled server was asked for its tools once, or 10 s passed.
-    pub discovered: bool,
-    /// SIGTERM was received.
-    pub stopping: bool,
-}
+/// How long the first round of discovery may hold readiness back.
+pub const FIRST_DISCOVERY_MAX: Duration = Duration::from_secs(10);
+/// How long a running scrape may hold the end back.
+const LINGER: Duration = Duration::from_secs(1);
 
-/// What the listener asks when it is asked.
+/// What the ops listener answers from.
 pub struct State {
-    ready: Box<dyn Fn() -> Readiness + Send + Sync>,
-    metrics: Box<dyn Fn() -> BoxFuture<'static, Vec<u8>> + Send + Sync>,
+    /// Every series.
+    pub metrics: Arc<Metrics>,
+    /// Says what the gauges are now; called for each scrape. The process's own are added to it.
+    pub scrape: Box<dyn Fn(&mut Scrape) + Send + Sync>,
+    /// Whether traffic should come.
+    pub ready: Arc<Ready>,
 }
 
-impl State {
-    /// A listener's state over the two questions.
+/// The facts of `/readyz`; each is reported once, where it comes true.
+#[derive(Debug)]
+pub struct Ready {
+    started: Instant,
+    published: AtomicBool,
+    bound: AtomicBool,
+    asked: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Ready {
+    /// Not ready; `started` is when the process was, and [`FIRST_DISCOVERY_MAX`] counts from it.
     #[must_use]
-    pub fn new(
-        ready: Box<dyn Fn() -> Readiness + Send + Sync>,
-        metrics: Box<dyn Fn() -> BoxFuture<'static, Vec<u8>> + Send + Sync>,
-    ) -> Arc<Self> {
-        Arc::new(Self { ready, metrics })
+    pub fn new(started: Instant) -> Self {
+        let no = || AtomicBool::new(false);
+        Self { started, published: no(), bound: no(), asked: no(), stopping: no() }
+    }
+
+    /// A snapshot is live.
+    pub fn published(&self) {
+        self.published.store(true, Ordering::Release);
+    }
+
+    /// The gateway's listeners are bound.
+    pub fn bound(&self) {
+        self.bound.store(true, Ordering::Release);
+    }
+
+    /// Each enabled server was asked for its tools once, answered or not; also when there is no server.
+    pub fn asked(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// SIGTERM came: not ready again.
+    pub fn stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Why no traffic should come; empty: it should.
+    #[must_use]
+    pub fn lacks(&self) -> Vec<&'static str> {
+        let is = |fact: &AtomicBool| fact.load(Ordering::Acquire);
+        if is(&self.stopping) {
+            return vec!["the gateway is stopping"];
+        }
+        let asked = is(&self.asked) || self.started.elapsed() >= FIRST_DISCOVERY_MAX;
+        [
+            (is(&self.published), "no policy is published"),
+            (is(&self.bound), "the listeners are not bound"),
+            (asked, "not every server was asked for its tools yet"),
+        ]
+        .into_iter()
+        .filter_map(|(there, why)| (!there).then_some(why))
+        .collect()
     }
 }
 
-/// Binds, and serves in the background.
+/// A bound ops listener.
+#[derive(Debug)]
+pub enum Listener {
+    /// `address:port`
+    Tcp(TcpListener),
+    /// A socket in the file system.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Binds `ops.listen`: `address:port`, or `unix:` and a path. A socket that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or somebody listens there.
+    pub async fn bind(listen: &str) -> io::Result<Self> {
+        let Some(path) = listen.strip_prefix("unix:").map(Path::new) else {
+            return TcpListener::bind(listen).await.map(Self::Tcp);
+        };
+        match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path).await => {
+                fs::remove_file(path)?;
+                UnixListener::bind(path).map(Self::Unix)
+            }
+            bound => bound.map(Self::Unix),
+        }
+    }
+}
+
+async fn is_dead(path: &Path) -> bool {
+    if !fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        return false;
+    }
+    match tokio::net::UnixStream::connect(path).await {
+        Ok(_) => false,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+    }
+}
+
+/// Serves until `shutdown` is done, and a second more for scrapes that run. During a drain this must go on: `/readyz` says 503 then.
 ///
 /// # Errors
-/// When the address cannot be bound.
-pub async fn start(address: &Address, state: Arc<State>) -> std::io::Result<()> {
-    let app = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .with_state(state);
-    match address {
-        Address::Tcp(address) => {
-            let listener = tokio::net::TcpListener::bind(address).await?;
-            tokio::spawn(async move { axum::serve(listener, app).await });
+/// The listener died.
+pub async fn serve(
+    listener: Listener,
+    state: State,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let app = router(Arc::new(state));
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let until_stopped = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let serving = async {
+        match listener {
+            Listener::Tcp(tcp) => axum::serve(tcp, app).with_graceful_shutdown(until_stopped(stopped)).await,
+            Listener::Unix(unix) => axum::serve(unix, app).with_graceful_shutdown(until_stopped(stopped)).await,
         }
-        Address::Unix(path) => {
-            let _ = std::fs::remove_file(path);
-            let listener = tokio::net::UnixListener::bind(path)?;
-            tokio::spawn(async move { axum::serve(listener, app).await });
+    };
+    let ending = async {
+        shutdown.await;
+        let _ = stop.send(true);
+        tokio::time::sleep(LINGER).await;
+    };
+    tokio::select! {
+        ended = serving => ended,
+        () = ending => Ok(()),
+    }
+}
+
+fn router(state: Arc<State>) -> Router {
+    Router::new()
+        .route("/metrics", get(show_metrics))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .with_state(state)
+}
+
+async fn livez() -> &'static str {
+    "live\n"
+}
+
+async fn readyz(Shared(state): Shared<Arc<State>>) -> Response {
+    let lacks = state.ready.lacks();
+    if lacks.is_empty() {
+        return "ready\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", lacks.join("; "))).into_response()
+}
+
+/// On a thread of its own, so that a large scrape does not hold `/livez` back; a panic in a closure is a 500.
+async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response {
+    let text = tokio::task::spawn_blocking(move || {
+        state.metrics.render(|scrape| {
+            scrape.process(&process(Path::new("/proc")));
+            (state.scrape)(scrape);
+        })
+    });
+    match text.await {
+        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "a scrape failed");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
-    Ok(())
 }
 
-async fn metrics(extract::State(state): extract::State<Arc<State>>) -> impl IntoResponse {
-    ([("content-type", "text/plain; version=0.0.4")], (state.metrics)().await)
+/// Ticks a second of the times in `/proc` (`USER_HZ`): 100 on every Linux that this runs on.
+const TICKS: f64 = 100.0;
+
+/// What `/proc` says of this process.
+fn process(proc: &Path) -> Process {
+    let read = |path: &str| fs::read_to_string(proc.join(path)).ok();
+    let stat = read("self/stat");
+    // After the name, which may hold anything: fields 3 and on of proc(5).
+    let fields: Vec<&str> = stat
+        .as_deref()
+        .and_then(|stat| stat.rsplit_once(") "))
+        .map_or_else(Vec::new, |(_, rest)| rest.split(' ').collect());
+    let field = |number: usize| fields.get(number.checked_sub(3)?)?.parse::<f64>().ok();
+    let status = read("self/status");
+    let resident = status.as_deref().and_then(|status| word_after(status, "VmRSS:", 0));
+    let limits = read("self/limits");
+    let boot = read("stat");
+    Process {
+        cpu_seconds: field(14).zip(field(15)).map(|(user, system)| (user + system) / TICKS),
+        resident_bytes: resident.map(|kib| kib * 1024.0),
+        open_fds: fs::read_dir(proc.join("self/fd"))
+            .ok()
+            .and_then(|fds| u32::try_from(fds.count()).ok())
+            .map(f64::from),
+        max_fds: limits.as_deref().and_then(|limits| word_after(limits, "Max open files", 0)),
+        threads: field(20),
+        started_unix: boot
+            .as_deref()
+            .and_then(|stat| word_after(stat, "btime", 0))
+            .zip(field(22))
+            .map(|(boot, t)| boot + t / TICKS),
+    }
 }
 
-async fn ready(extract::State(state): extract::State<Arc<State>>) -> impl IntoResponse {
-    let readiness = (state.ready)();
-    let why = [
-        (readiness.stopping, "stopping"),
-        (!readiness.snapshot, "no policy is live"),
-        (!readiness.listeners, "the listeners are not bound"),
-        (!readiness.discovered, "the servers were not asked for their tools yet"),
-    ];
-    match why.into_iter().find(|(applies, _)| *applies) {
-        None => (StatusCode::OK, "ready\n".to_owned()),
-        Some((_, why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+/// The number that is the `nth` word after `name` on its line.
+fn word_after(text: &str, name: &str, nth: usize) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(nth)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+    use tokio::{
+        io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+        net::{TcpStream, UnixStream},
+        sync::oneshot,
+        task::JoinHandle,
+    };
+
+    use super::*;
+
+    struct Running {
+        ready: Arc<Ready>,
+        metrics: Arc<Metrics>,
+        stop: oneshot::Sender<()>,
+        served: JoinHandle<io::Result<()>>,
+    }
+
+    fn run(listener: Listener, scrape: impl Fn(&mut Scrape) + Send + Sync + 'static) -> Running {
+        let (ready, metrics) = (Arc::new(Ready::new(Instant::now())), Arc::new(Metrics::new()));
+        let (stop, stopped) = oneshot::channel();
+        let state = State { metrics: Arc::clone(&metrics), scrape: Box::new(scrape), ready: Arc::clone(&ready) };
+        let served = tokio::spawn(serve(listener, state, async {
+            let _ = stopped.await;
+        }));
+        Running { ready, metrics, stop, served }
+    }
+
+    async fn tcp() -> (Listener, std::net::SocketAddr) {
+        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+        let Listener::Tcp(tcp) = &listener else { panic!("not TCP") };
+        let address = tcp.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// Status, head and body of the answer to one request.
+    async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> (u16, String, String) {
+        let text = format!("{request} HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), body.to_owned())
+    }
+
+    async fn ask_tcp(address: std::net::SocketAddr, request: &str) -> (u16, String, String) {
+        ask(TcpStream::connect(address).await.unwrap(), request).await
+    }
+
+    #[tokio::test]
+    async fn readiness_follows_the_facts_and_says_what_lacks() {
+        let (listener, address) = tcp().await;
+        let gateway = run(listener, |_| {});
+        let get = || async move { ask_tcp(address, "GET /readyz").await };
+        let (status, _, body) = get().await;
+        assert_eq!(
+            (status, body.as_str()),
+            (
+                503,
+                "not ready: no policy is published; the listeners are not bound; not every server was asked for its tools yet\n"
+            )
+        );
+        gateway.ready.published();
+        gateway.ready.asked();
+        let (status, _, body) = get().await;
+        assert_eq!((status, body.as_str()), (503, "not ready: the listeners are not bound\n"));
+        gateway.ready.bound();
+        let (status, _, body) = get().await;
+        assert_eq!((status, body.as_str()), (200, "ready\n"));
+        gateway.ready.stopping();
+        let (status, _, body) = get().await;
+        assert_eq!((status, body.as_str()), (503, "not ready: the gateway is stopping\n"));
+        assert_eq!(ask_tcp(address, "GET /livez").await.0, 200, "a gateway that stops is alive");
+    }
+
+    #[test]
+    fn the_first_discovery_holds_readiness_back_for_ten_seconds_at_most() {
+        for (age, ready) in [(0, false), (9, false), (11, true)] {
+            let facts = Ready::new(Instant::now().checked_sub(Duration::from_secs(age)).unwrap());
+            facts.published();
+            facts.bound();
+            assert_eq!(facts.lacks().is_empty(), ready, "after {age} s");
+        }
+    }
+
+    #[tokio::test]
+    async fn metrics_are_scraped_with_the_gauges_of_now() {
+        let (listener, address) = tcp().await;
+        let gateway = run(listener, |scrape| scrape.in_flight("github", 3));
+        gateway.metrics.refused("not_found", "");
+        let (status, head, body) = ask_tcp(address, "GET /metrics").await;
+        assert_eq!(status, 200);
+        assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+        for line in [
+            "toolgate_in_flight{server=\"github\"} 3",
+            "toolgate_refusals_total{code=\"not_found\",server=\"_other\"} 1",
+            "# TYPE toolgate_snapshot_swaps_total counter",
+            "# TYPE process_resident_memory_bytes gauge",
+        ] {
+            assert!(body.contains(line), "{line} in {body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_else_is_served() {
+        let (listener, address) = tcp().await;
+        let _gateway = run(listener, |_| {});
+        for (request, status) in [
+            ("GET /", 404),
+            ("GET /v1/servers", 404),
+            ("POST /gateway/mcp", 404),
+            ("GET /metrics/", 404),
+            ("POST /metrics", 405),
+            ("HEAD /livez", 200),
+            ("GET /metrics?name=x", 200),
+        ] {
+            assert_eq!(ask_tcp(address, request).await.0, status, "{request}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_scrape_that_panics_is_an_error_and_the_listener_lives() {
+        let (listener, address) = tcp().await;
+        let _gateway = run(listener, |_| panic!("a gauge"));
+        assert_eq!(ask_tcp(address, "GET /metrics").await.0, 500);
+        assert_eq!(ask_tcp(address, "GET /livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn it_ends_when_told_even_with_a_client_that_hangs() {
+        let (listener, address) = tcp().await;
+        let gateway = run(listener, |_| {});
+        let mut hanging = TcpStream::connect(address).await.unwrap();
+        hanging.write_all(b"GET /met").await.unwrap();
+        assert_eq!(ask_tcp(address, "GET /livez").await.0, 200);
+        gateway.stop.send(()).unwrap();
+        gateway.served.await.unwrap().unwrap();
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_dead_unix_socket_is_replaced_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("toolgate-ops-{}.sock", std::process::id()));
+        let listen = format!("unix:{}", path.display());
+        drop(Listener::bind(&listen).await.unwrap());
+        assert!(path.exists(), "a socket that nobody listens on");
+        let gateway = run(Listener::bind(&listen).await.unwrap(), |_| {});
+        let (status, ..) = ask(UnixStream::connect(&path).await.unwrap(), "GET /livez").await;
+        assert_eq!(status, 200);
+        assert_eq!(Listener::bind(&listen).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(gateway);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "a file").unwrap();
+        assert!(Listener::bind(&listen).await.is_err(), "a file that is no socket is left alone");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_process_is_read_from_proc() {
+        let own = process(Path::new("/proc"));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!(
+            own.resident_bytes.unwrap() > 1e6
+                && own.open_fds.unwrap() >= 3.0
+                && own.max_fds.unwrap() >= own.open_fds.unwrap()
+        );
+        assert!(own.threads.unwrap() >= 1.0 && own.cpu_seconds.unwrap() >= 0.0);
+        assert!((0.0..86_400.0).contains(&(now + 60.0 - own.started_unix.unwrap())), "{own:?}");
+        assert_eq!(process(Path::new("/nowhere")), Process::default());
     }
 }

@@ -108,7 +108,10 @@ fn same(text: &str, value: Node<'_>, kind: ParamKind) -> bool {
                 && digits.bytes().all(|c| c.is_ascii_digit())
                 && (digits == "0" || !digits.starts_with('0'))
                 && text != "-0";
-            canonical && value.as_f64().is_some_and(|n| value.as_i64().map_or_else(|| text.parse() == Ok(n), |i| text.parse() == Ok(i)))
+            canonical
+                && value
+                    .as_f64()
+                    .is_some_and(|n| value.as_i64().map_or_else(|| text.parse() == Ok(n), |i| text.parse() == Ok(i)))
         }
     }
 }

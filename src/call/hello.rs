@@ -43,7 +43,8 @@ pub fn initialize(settings: &Settings, request: &Request<'_>) -> Result<Vec<u8>,
         return Err(Refusal::InvalidParams("`protocolVersion` must be a string"));
     };
     let revision = Revision::parse(asked).filter(|r| r.era() == Era::Legacy).unwrap_or(Revision::LATEST_LEGACY);
-    let mut out = format!("{{\"protocolVersion\":\"{revision}\",\"capabilities\":{{\"tools\":{{}}}},\"serverInfo\":").into_bytes();
+    let mut out = format!("{{\"protocolVersion\":\"{revision}\",\"capabilities\":{{\"tools\":{{}}}},\"serverInfo\":")
+        .into_bytes();
     out.extend_from_slice(&server_info(settings));
     out.push(b'}');
     Ok(out)

@@ -12,10 +12,10 @@ use super::{
 use crate::{
     model::{
         jsonrpc::{Document, Spanned},
-        records::GuardAction,
+        records::{GuardAction, GuardStage},
     },
     policy::{
-        guard::{self, GuardPlan, GuardRule, GuardStage, Verdict},
+        guard::{self, GuardPlan, GuardRule, Verdict},
         snapshot::{KeyPolicy, ToolPolicy},
     },
     refusal::{Refusal, Side},
@@ -64,7 +64,7 @@ impl Screened {
         let screening = guard::screen(plan, document, part, stage);
         for found in &screening.matches {
             if let Some(rule) = plan.rules.get(found.rule) {
-                self.notes.push(Note { rule: Arc::clone(&rule.name), action: found.action, side });
+                self.notes.push(Note { rule: rule.name.as_str().into(), action: found.action, side });
             }
         }
         self.engines.extend(screening.engines.iter().filter_map(|index| plan.rules.get(*index).cloned()));

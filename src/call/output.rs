@@ -120,13 +120,18 @@ fn valid(exchange: &Exchange<'_>, result: &Spanned<'_>) -> Result<(), Refusal> {
     let Some(schema) = schema.filter(|_| !is_error(result)) else { return Ok(()) };
     match result.get("structuredContent") {
         None => invalid("/structuredContent: is missing"),
-        Some(structured) => against(schema, &structured)
-            .map_err(|rules| Refusal::ResultInvalid(rules.into_iter().map(|rule| format!("/structuredContent{rule}")).collect())),
+        Some(structured) => against(schema, &structured).map_err(|rules| {
+            Refusal::ResultInvalid(rules.into_iter().map(|rule| format!("/structuredContent{rule}")).collect())
+        }),
     }
 }
 
 /// Runs the output guardrails; the redacted result, if one redacts.
-fn screened(exchange: &mut Exchange<'_>, document: &Document<'_>, part: &Spanned<'_>) -> Result<Option<Vec<u8>>, Refusal> {
+fn screened(
+    exchange: &mut Exchange<'_>,
+    document: &Document<'_>,
+    part: &Spanned<'_>,
+) -> Result<Option<Vec<u8>>, Refusal> {
     let plan = exchange.call.checked.tool.output.plan(&exchange.key.project);
     if plan.is_empty() {
         return Ok(None);
@@ -209,12 +214,7 @@ fn declared(exchange: &Exchange<'_>, requests: &Spanned<'_>) -> Result<(), Refus
 
 /// The refusal of a server's JSON-RPC error: a tool result that the model reads, but on a multi-round-trip retry and for a
 /// missing capability a JSON-RPC error, as the specification demands.
-pub fn rejected(
-    exchange: &mut Exchange<'_>,
-    code: i32,
-    message: &str,
-    data: Option<&Spanned<'_>>,
-) -> Refusal {
+pub fn rejected(exchange: &mut Exchange<'_>, code: i32, message: &str, data: Option<&Spanned<'_>>) -> Refusal {
     let message = match clean_message(exchange, message) {
         Ok(message) => message,
         Err(refusal) => return refusal,

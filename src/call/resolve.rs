@@ -20,8 +20,7 @@ use crate::{
 /// - [`Refusal::UnknownTool`]: never seen in the organization.
 /// - as [`permitted`].
 pub fn aggregated<'s>(key: &'s KeyPolicy, name: &str) -> Result<(&'s Arc<ServerPolicy>, &'s Arc<ToolPolicy>), Refusal> {
-    let (server, tool) =
-        key.organization.exposed.get(name).ok_or_else(|| Refusal::UnknownTool(name.to_owned()))?;
+    let (server, tool) = key.organization.exposed.get(name).ok_or_else(|| Refusal::UnknownTool(name.to_owned()))?;
     permitted(key.view.servers.get(&server.slug), tool)?;
     Ok((server, tool))
 }

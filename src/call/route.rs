@@ -75,7 +75,18 @@ mod tests {
         for (path, slug) in [("/gateway/gh/mcp", "gh"), ("/gateway/GH/mcp", "GH"), ("/gateway/gh%2Fmcp", "gh%2Fmcp")] {
             assert_eq!(endpoint(path, base), Ok(Endpoint::Server(slug.into())), "{path}");
         }
-        for path in ["/", "/mcp", "/gateway", "/gateway/", "/gateway/mcp/", "/gateway//mcp", "/gateway/a/b/mcp", "/gatewayx/mcp", "/v1/servers", "/gateway/a%2Fb%2Fmcp"] {
+        for path in [
+            "/",
+            "/mcp",
+            "/gateway",
+            "/gateway/",
+            "/gateway/mcp/",
+            "/gateway//mcp",
+            "/gateway/a/b/mcp",
+            "/gatewayx/mcp",
+            "/v1/servers",
+            "/gateway/a%2Fb%2Fmcp",
+        ] {
             assert!(endpoint(path, base).is_err(), "{path}");
         }
     }

@@ -33,9 +33,7 @@ pub fn seal(
 ) -> Result<Vec<u8>, Refusal> {
     let cipher = Aes256Gcm::new(state_key.into());
     let bound = binding(key_id, tool, arguments)?;
-    let sealed = cipher
-        .encrypt((&nonce).into(), Payload { msg: state, aad: &bound })
-        .map_err(|_| Refusal::Internal)?;
+    let sealed = cipher.encrypt((&nonce).into(), Payload { msg: state, aad: &bound }).map_err(|_| Refusal::Internal)?;
     let mut packed = nonce.to_vec();
     packed.extend_from_slice(&sealed);
     Ok(format!("\"{PREFIX}{}\"", URL_SAFE_NO_PAD.encode(packed)).into_bytes())
@@ -57,9 +55,7 @@ pub fn open(
     let (nonce, sealed) = packed.split_at_checked(NONCE_BYTES).ok_or_else(bad)?;
     let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| bad())?;
     let bound = binding(key_id, tool, arguments)?;
-    Aes256Gcm::new(state_key.into())
-        .decrypt((&nonce).into(), Payload { msg: sealed, aad: &bound })
-        .map_err(|_| bad())
+    Aes256Gcm::new(state_key.into()).decrypt((&nonce).into(), Payload { msg: sealed, aad: &bound }).map_err(|_| bad())
 }
 
 fn binding(key_id: &str, tool: &ToolPolicy, arguments: &[u8]) -> Result<Vec<u8>, Refusal> {

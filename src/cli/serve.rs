@@ -35,6 +35,8 @@ pub(super) fn start_log(level: LogLevel, format: LogFormat) {
         LogFormat::Json => tracing::subscriber::set_global_default(
             tracing_subscriber::registry().with(filter).with(base.json().flatten_event(true)),
         ),
-        LogFormat::Text => tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(base)),
+        LogFormat::Text => {
+            tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(base))
+        }
     };
 }

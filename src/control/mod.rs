@@ -226,7 +226,8 @@ impl Control {
     }
 
     /// Tools of each server by state, for the gauges of contract §11.
-    pub async fn tool_counts(&self) -> HashMap<(String, ToolState), u64> {
+    #[must_use]
+    pub fn tool_counts(&self) -> HashMap<(String, ToolState), u64> {
         let mut counts = HashMap::new();
         if let Some(snapshot) = self.live.load() {
             for organization in snapshot.organizations.values() {
@@ -348,9 +349,8 @@ impl State {
 
 /// The files' pins on one server's tools.
 fn pins_of(records: &Records, organization: &str, slug: &str) -> Vec<Approval> {
-    let of_it = |approval: &&Owned<Approval>| {
-        approval.value.organization == organization && approval.value.server == slug
-    };
+    let of_it =
+        |approval: &&Owned<Approval>| approval.value.organization == organization && approval.value.server == slug;
     records.approvals.iter().filter(of_it).map(|approval| approval.value.clone()).collect()
 }
 

@@ -41,11 +41,9 @@ pub(super) fn read(server: &Server, conf: &Conf) -> ServerSecrets {
 
 fn resolve(reference: &SecretRef, conf: &Conf) -> Result<Vec<u8>, String> {
     let value = match reference {
-        SecretRef::Env(name) => {
-            std::env::var_os(name).map(std::os::unix::ffi::OsStringExt::into_vec).ok_or_else(|| {
-                format!("the environment variable `{name}` is not set")
-            })?
-        }
+        SecretRef::Env(name) => std::env::var_os(name)
+            .map(std::os::unix::ffi::OsStringExt::into_vec)
+            .ok_or_else(|| format!("the environment variable `{name}` is not set"))?,
         SecretRef::File(path) => read_file(path)?,
         SecretRef::Credential(name) => read_file(&credential_path(name, conf)?)?,
     };

@@ -217,10 +217,9 @@ impl Compiler<'_, '_> {
             }
             match GuardRule::compile(&rule.value) {
                 Ok(compiled) => rules.push((rule.value.clone(), compiled)),
-                Err(why) => self.faults.push(Fault::error(
-                    FileSpan::of(&rule.origin),
-                    format!("guardrail `{}`: {why}", rule.value.name),
-                )),
+                Err(why) => self
+                    .faults
+                    .push(Fault::error(FileSpan::of(&rule.origin), format!("guardrail `{}`: {why}", rule.value.name))),
             }
         }
         rules

@@ -45,7 +45,9 @@ pub(super) fn keys(
     let mut tokens = HashMap::with_capacity(records.keys.len());
     for owned in &records.keys {
         let key = &owned.value;
-        let Some(organization) = organizations.get(key.organization.as_str()).filter(|_| !key.revoked) else { continue };
+        let Some(organization) = organizations.get(key.organization.as_str()).filter(|_| !key.revoked) else {
+            continue;
+        };
         let granted = grants.get(key.id.as_str()).map_or(&[][..], Vec::as_slice);
         let view = views
             .entry(signature(key, granted))
@@ -107,9 +109,7 @@ fn view(
         let access = match &grant.access {
             Access::Read => AccessPolicy::Read,
             Access::Write => AccessPolicy::Write,
-            Access::Selected(tools) => {
-                AccessPolicy::Selected(tools.iter().map(|tool| tool.as_str().into()).collect())
-            }
+            Access::Selected(tools) => AccessPolicy::Selected(tools.iter().map(|tool| tool.as_str().into()).collect()),
         };
         let granted = ViewServer { server: Arc::clone(server), access, lists: Default::default() };
         view.servers.insert(Arc::clone(&server.slug), granted);

@@ -85,7 +85,12 @@ impl Gateway {
     }
 
     /// Rows 2 to 12 of contract §2, but for the path's own: who calls, from where, in what standing, how often.
-    fn identify(&self, session: &Session, ctx: &mut Context, snapshot: &Arc<Snapshot>) -> Result<Arc<KeyPolicy>, Early> {
+    fn identify(
+        &self,
+        session: &Session,
+        ctx: &mut Context,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<Arc<KeyPolicy>, Early> {
         let settings = &snapshot.settings;
         let head = session.req_header();
         ctx.takes = Takes::read(&head.headers);
@@ -106,7 +111,9 @@ impl Gateway {
         let digest = authenticate::bearer(&head.headers);
         let token = match digest.and_then(|digest| authenticate::key(snapshot, &digest, now)) {
             Ok(token) => token,
-            Err(refusal) => return Err(self.failed_attempt(client, settings.failed_auth, now).unwrap_or(refusal).into()),
+            Err(refusal) => {
+                return Err(self.failed_attempt(client, settings.failed_auth, now).unwrap_or(refusal).into());
+            }
         };
         let key = &token.key;
         ctx.key = Some(Arc::clone(key));
@@ -207,9 +214,7 @@ impl Gateway {
     /// A refusal in the form that the caller takes.
     pub(super) fn render(&self, refusal: &Refusal, ctx: &Context) -> Answer {
         match &ctx.snapshot {
-            Some(snapshot) => {
-                respond::refusal(refusal, &ctx.asked, &snapshot.settings, &ctx.request_id, ctx.takes)
-            }
+            Some(snapshot) => respond::refusal(refusal, &ctx.asked, &snapshot.settings, &ctx.request_id, ctx.takes),
             None => respond::refusal(refusal, &Asked::default(), &self.settings(), &ctx.request_id, Takes::Json),
         }
     }

@@ -28,7 +28,8 @@ pub(super) fn judge_head(headers: &HeaderMap, bytes_max: u64) -> Result<(), Refu
     if !headers.get_all(header::CONTENT_ENCODING).iter().all(plain) {
         return Err(Refusal::UnsupportedMediaType);
     }
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    let declared =
+        headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if declared.is_some_and(|length| length > bytes_max) {
         return Err(too_large(bytes_max));
     }

@@ -12,12 +12,7 @@ use std::{
 use bytes::Bytes;
 use rand::Rng as _;
 
-use super::{
-    Shared,
-    held::Signals,
-    relay::Relay,
-    respond::Takes,
-};
+use super::{Shared, held::Signals, relay::Relay, respond::Takes};
 use crate::{
     access_log::AccessLog,
     budget::{Failures, clock_nanos},

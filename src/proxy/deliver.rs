@@ -76,6 +76,9 @@ impl Gateway {
     /// Takes a piece of the server's body; what of it may pass is put in its place.
     pub(super) fn receive_body(&self, body: &mut Option<Bytes>, end: bool, ctx: &mut Context) -> Result<()> {
         let chunk = body.take().unwrap_or_default();
+        if let Some(signals) = &ctx.signals {
+            signals.note_piece();
+        }
         *body = Some(Bytes::new());
         let Some(step) = self.step(&chunk, end, ctx)? else { return Ok(()) };
         let mut out = Vec::new();
@@ -266,7 +269,11 @@ impl Gateway {
             | ErrorType::ConnectProxyFailure
                 if *error.esource() != ErrorSource::Downstream =>
             {
-                if passed { timed_out() } else { unavailable(Unavailable::Connect) }
+                if passed {
+                    timed_out()
+                } else {
+                    unavailable(Unavailable::Connect)
+                }
             }
             _ if *error.esource() == ErrorSource::Downstream => None,
             ErrorType::ReadTimedout | ErrorType::WriteTimedout if passed => timed_out(),
@@ -280,9 +287,10 @@ impl Gateway {
         if !begun {
             let answer = match refusal.row().surface {
                 Surface::ToolResult if ctx.sent_mut().is_some_and(|sent| sent.streams) => {
-                    let message = ctx.snapshot.as_ref().map(|snapshot| {
-                        respond::message_of(refusal, &ctx.asked, &snapshot.settings, &ctx.request_id)
-                    });
+                    let message = ctx
+                        .snapshot
+                        .as_ref()
+                        .map(|snapshot| respond::message_of(refusal, &ctx.asked, &snapshot.settings, &ctx.request_id));
                     respond::framed(200, message.unwrap_or_default(), Takes::Sse)
                 }
                 _ => self.render(refusal, ctx),

@@ -17,8 +17,7 @@ use pingora::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
-    Gateway,
-    framing,
+    Gateway, framing,
     held::{Held, Signals},
     respond::{self, Answer, Takes},
 };

@@ -96,7 +96,10 @@ fn is_length(value: &[u8]) -> bool {
 /// RFC 9110 §5.6.2.
 const fn is_token(c: u8) -> bool {
     c.is_ascii_alphanumeric()
-        || matches!(c, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
+        || matches!(
+            c,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
 }
 
 #[cfg(test)]
@@ -152,7 +155,10 @@ mod tests {
         }
         let bare = b"POST / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n";
         assert!(matches!(judge(bare, 4096), Err(Refusal::Framing(_))));
-        assert!(matches!(judge(&head(&["POST / HTTP/1.0", "Transfer-Encoding: chunked"]), 4096), Err(Refusal::Framing(_))));
+        assert!(matches!(
+            judge(&head(&["POST / HTTP/1.0", "Transfer-Encoding: chunked"]), 4096),
+            Err(Refusal::Framing(_))
+        ));
         assert!(matches!(judge(&head(&["POST /a b HTTP/1.1", "Host: a"]), 4096), Err(Refusal::Framing(_))));
     }
 

@@ -52,7 +52,10 @@ const LINGER: Duration = Duration::from_millis(50);
 pub(super) struct Signals {
     start: Instant,
     deadline_us: AtomicU64,
-    answered: AtomicBool,
+    /// Pieces of the server's body that went through the filter.
+    filtered: AtomicU64,
+    /// Which of them holds the end of the answer; none yet: 0.
+    answer_at: AtomicU64,
     /// The response did not end as HTTP wants it, or must not be followed by another: close the connection.
     spoiled: AtomicBool,
 }
@@ -62,7 +65,8 @@ impl Signals {
         Arc::new(Self {
             start: Instant::now(),
             deadline_us: AtomicU64::new(u64::MAX),
-            answered: AtomicBool::new(false),
+            filtered: AtomicU64::new(0),
+            answer_at: AtomicU64::new(0),
             spoiled: AtomicBool::new(false),
         })
     }
@@ -73,9 +77,14 @@ impl Signals {
         self.deadline_us.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// The next body piece that passes is the end of the answer, whether or not the server ends there.
+    /// Counts a piece of the server's body. Pingora filters several pieces before it writes the first.
+    pub(super) fn note_piece(&self) {
+        self.filtered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The piece that was counted last holds the end of the answer, whether or not the server ends there.
     pub(super) fn set_answered(&self) {
-        self.answered.store(true, Ordering::Relaxed);
+        self.answer_at.store(self.filtered.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// The connection must not be used for another request.
@@ -87,8 +96,8 @@ impl Signals {
         self.spoiled.load(Ordering::Relaxed)
     }
 
-    fn is_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed)
+    fn is_answer(&self, piece: u64) -> bool {
+        self.answer_at.load(Ordering::Relaxed) == piece
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -110,6 +119,8 @@ pub(super) struct Held {
     /// The client has the whole answer, since then.
     ended: Option<Instant>,
     expects_continue: bool,
+    /// Pieces of the body that were handed over.
+    pieces: u64,
 }
 
 impl Held {
@@ -128,6 +139,7 @@ impl Held {
             head: None,
             ended: None,
             expects_continue,
+            pieces: 0,
         };
         (ServerSession::new_custom(Box::new(held)), receiver)
     }
@@ -245,8 +257,9 @@ impl Session for Held {
                     self.head = Some(head);
                 }
                 HttpTask::Body(data, end) => {
+                    self.pieces += 1;
                     let data = data.filter(|data| !data.is_empty());
-                    let last = end || self.signals.is_answered();
+                    let last = end || self.signals.is_answer(self.pieces);
                     if self.ended.is_some() {
                         // The answer is out: only the server's end is awaited.
                         if end {

@@ -38,7 +38,12 @@ pub(super) fn write(gateway: &Gateway, ctx: &Context, outcome: &str) {
         server: server.map(ToString::to_string),
         tool: ctx.asked.tool.as_ref().map(|tool| cut(&tool.name, NAME_CHARS_MAX)),
         outcome: outcome.to_owned(),
-        rule: ctx.notes.iter().find(|note| note.action != GuardAction::Observe).or(ctx.notes.first()).map(|note| note.rule.to_string()),
+        rule: ctx
+            .notes
+            .iter()
+            .find(|note| note.action != GuardAction::Observe)
+            .or(ctx.notes.first())
+            .map(|note| note.rule.to_string()),
         snapshot: ctx.snapshot.as_ref().map_or(0, |snapshot| snapshot.revision),
         status: ctx.status,
         bytes_in: ctx.bytes_in,

@@ -27,7 +27,9 @@ impl Takes {
     /// Reads `Accept`. It never refuses: what is not understood takes JSON. An event stream must be named; `*/*` is JSON.
     pub(super) fn read(headers: &http::HeaderMap) -> Self {
         let (mut json, mut sse) = (false, false);
-        for range in headers.get_all(http::header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')) {
+        for range in
+            headers.get_all(http::header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','))
+        {
             match range.split(';').next().unwrap_or("").trim().to_ascii_lowercase().as_str() {
                 "text/event-stream" => sse = true,
                 "application/json" | "application/*" | "*/*" => json = true,
@@ -109,10 +111,8 @@ pub(super) const fn accepted() -> Answer {
 
 /// 204 to the preflight of an allowed origin.
 pub(super) fn preflight(requested_headers: Option<&str>) -> Answer {
-    let mut headers = vec![
-        ("access-control-allow-methods", "POST".to_owned()),
-        ("access-control-max-age", "600".to_owned()),
-    ];
+    let mut headers =
+        vec![("access-control-allow-methods", "POST".to_owned()), ("access-control-max-age", "600".to_owned())];
     headers.push((
         "access-control-allow-headers",
         requested_headers
@@ -201,7 +201,9 @@ fn error_message(refusal: &Refusal, asked: &Asked, settings: &Settings) -> Vec<u
             out.push(b'}');
         }
         Refusal::UnsupportedVersion { requested } => {
-            out.extend_from_slice(format!(",\"data\":{{\"supported\":[\"{}\"],\"requested\":", Revision::MODERN).as_bytes());
+            out.extend_from_slice(
+                format!(",\"data\":{{\"supported\":[\"{}\"],\"requested\":", Revision::MODERN).as_bytes(),
+            );
             write_string(&mut out, requested);
             out.push(b'}');
         }

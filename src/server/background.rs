@@ -1,16 +1,17 @@
 //! What runs beside the data plane, on the control runtime: discovery, names, sessions, the ops listener, reload.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, OnceLock, atomic::Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use futures::FutureExt as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 
 use super::{Rooms, StartError};
 use crate::{
@@ -18,9 +19,10 @@ use crate::{
     conf::Address,
     control::{Rejected, ToDiscover},
     discovery::{Apply, Asked, FIRST_ROUND_MAX, Found, Listing, Schedule, Settings},
+    metrics::Scrape,
+    model::records::Definition,
     ops,
     policy::{approval::ListedTool, schema::ToolSchemas},
-    model::records::Definition,
     upstream::sessions::keep_swept,
 };
 
@@ -28,6 +30,8 @@ use crate::{
 const DISCOVERIES_AT_ONCE_MAX: usize = 16;
 /// How often ended sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
+/// How often sessions are counted for `/metrics`.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// How often names are looked up.
 const RESOLVE_EVERY: Duration = Duration::from_secs(15);
 
@@ -182,61 +186,68 @@ async fn reopen_on_usr1(rooms: Arc<Rooms>) {
 
 /// The ops listener, and readiness.
 async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
-    let bound = Arc::new(AtomicBool::new(false));
-    tokio::spawn(watch_listeners(Arc::clone(rooms), Arc::clone(&bound)));
-    let Some(address) = rooms.conf.ops.listen.clone() else { return Ok(()) };
-    let ready = {
-        let rooms = Arc::clone(rooms);
-        move || ops::Readiness {
-            snapshot: rooms.live.load().is_some(),
-            listeners: bound.load(Ordering::Relaxed),
-            discovered: rooms.schedule.get().is_some_and(Schedule::first_round_done),
-            stopping: *rooms.stopping.borrow(),
-        }
+    rooms.ready.published();
+    tokio::spawn(watch_listeners(Arc::clone(rooms)));
+    tokio::spawn(watch_discovery(Arc::clone(rooms)));
+    let Some(address) = rooms.conf.ops.listen.as_ref().map(ToString::to_string) else { return Ok(()) };
+    let cannot = |why: std::io::Error| StartError::Listen(format!("ops.listen: {address}: {why}"));
+    let listener = ops::Listener::bind(&address).await.map_err(cannot)?;
+    let (counts, open_sessions) = watch::channel(HashMap::new());
+    tokio::spawn(keep_counted(Arc::clone(rooms), counts));
+    let state = ops::State {
+        metrics: Arc::clone(&rooms.metrics),
+        ready: Arc::clone(&rooms.ready),
+        scrape: Box::new({
+            let rooms = Arc::clone(rooms);
+            move |scrape| fill(&rooms, scrape, &open_sessions.borrow())
+        }),
     };
-    let metrics = {
-        let rooms = Arc::clone(rooms);
-        move || {
-            let rooms = Arc::clone(&rooms);
-            async move { scrape(&rooms).await }.boxed()
-        }
-    };
-    let state = ops::State::new(Box::new(ready), Box::new(metrics));
-    ops::start(&address, state).await.map_err(|why| StartError::Listen(format!("ops.listen: {address}: {why}")))
+    // Goes on during a drain: `/readyz` says 503 then.
+    tokio::spawn(ops::serve(listener, state, std::future::pending()));
+    Ok(())
 }
 
-/// The text of `/metrics`, with the values that are read when somebody looks.
-async fn scrape(rooms: &Rooms) -> Vec<u8> {
-    let snapshot = rooms.live.load();
-    let tools = rooms.control.tool_counts().await;
-    let sessions = rooms.sessions.counts().await;
+/// Counts sessions now and then, so that a scrape waits for nobody.
+async fn keep_counted(rooms: Arc<Rooms>, counts: watch::Sender<HashMap<Arc<str>, usize>>) {
+    while counts.send(rooms.sessions.counts().await).is_ok() {
+        tokio::time::sleep(COUNT_EVERY).await;
+    }
+}
+
+/// The values that are read when somebody looks.
+fn fill(rooms: &Rooms, scrape: &mut Scrape, sessions: &HashMap<Arc<str>, usize>) {
     let now_ms = clock_nanos(rooms.state.started) / 1_000_000;
-    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    rooms.metrics.render(|scrape| {
-        scrape.access_log_dropped(rooms.log.dropped());
-        let Some(snapshot) = snapshot else { return };
-        scrape.requests(rooms.state.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
-        let age = unix.saturating_sub(Duration::from_secs(u64::try_from(snapshot.created).unwrap_or(0)));
-        scrape.snapshot(snapshot.revision, age);
-        for ((server, state), count) in &tools {
-            scrape.tools(server, state.as_str(), *count);
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    scrape.access_log_dropped(rooms.log.dropped());
+    let Some(snapshot) = rooms.live.load() else { return };
+    scrape.requests(rooms.state.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
+    let age = unix.saturating_sub(Duration::from_secs(u64::try_from(snapshot.created).unwrap_or(0)));
+    scrape.snapshot(snapshot.revision, age);
+    for ((server, state), count) in &rooms.control.tool_counts() {
+        scrape.tools(server, state.as_str(), *count);
+    }
+    for organization in snapshot.organizations.values() {
+        for server in organization.servers.values() {
+            let health = &server.upstream.health;
+            scrape.in_flight(&server.slug, u64::from(health.in_flight()));
+            scrape.breaker(&server.slug, health.is_open());
+            scrape.discovery_age(&server.slug, Duration::from_millis(health.listing_age_ms(now_ms)));
+            let name = format!("{}/{}", organization.id, server.slug);
+            let open = sessions.get(name.as_str()).copied().unwrap_or(0);
+            scrape.sessions(&server.slug, u64::try_from(open).unwrap_or(u64::MAX));
         }
-        for organization in snapshot.organizations.values() {
-            for server in organization.servers.values() {
-                let health = &server.upstream.health;
-                scrape.in_flight(&server.slug, u64::from(health.in_flight()));
-                scrape.breaker(&server.slug, health.is_open());
-                scrape.discovery_age(&server.slug, Duration::from_millis(health.listing_age_ms(now_ms)));
-                let name = format!("{}/{}", organization.id, server.slug);
-                let open = sessions.get(name.as_str()).copied().unwrap_or(0);
-                scrape.sessions(&server.slug, u64::try_from(open).unwrap_or(u64::MAX));
-            }
-        }
-    })
+    }
+}
+
+async fn watch_discovery(rooms: Arc<Rooms>) {
+    if let Some(schedule) = rooms.schedule.get() {
+        schedule.first_round().await;
+        rooms.ready.asked();
+    }
 }
 
 /// Marks the listeners as bound once each takes a connection; a listener that never does ends the process.
-async fn watch_listeners(rooms: Arc<Rooms>, bound: Arc<AtomicBool>) {
+async fn watch_listeners(rooms: Arc<Rooms>) {
     const LIMIT: Duration = Duration::from_secs(20);
     let all = async {
         for listen in &rooms.conf.gateway.listen {
@@ -249,7 +260,7 @@ async fn watch_listeners(rooms: Arc<Rooms>, bound: Arc<AtomicBool>) {
         tracing::error!("a gateway listener does not take connections; the process ends");
         std::process::exit(71);
     }
-    bound.store(true, Ordering::Relaxed);
+    rooms.ready.bound();
 }
 
 async fn answers(address: &Address) -> bool {

@@ -12,7 +12,7 @@ use std::{
 
 use pingora::server::{RunArgs, Server};
 use thiserror::Error;
-use tokio::{runtime::Runtime, sync::watch};
+use tokio::runtime::Runtime;
 
 use crate::{
     access_log::{self, AccessLog},
@@ -20,6 +20,7 @@ use crate::{
     conf::{self, Conf},
     control::{Control, Rejected},
     metrics::Metrics,
+    ops::Ready,
     policy::{compile::Handles, live::Live, snapshot::Settings},
     proxy::{Gateway, State},
     store::{Store, StoreError},
@@ -98,7 +99,7 @@ struct Rooms {
     log: AccessLog,
     state: Arc<State>,
     schedule: Arc<OnceLock<crate::discovery::Schedule>>,
-    stopping: watch::Sender<bool>,
+    ready: Arc<Ready>,
 }
 
 /// Reads the conf, publishes the first policy, binds the listeners and starts discovery.
@@ -159,7 +160,7 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         log,
         state: gateway.shared(),
         schedule,
-        stopping: watch::channel(false).0,
+        ready: Arc::new(Ready::new(started)),
         conf,
     };
     let server = listen::data_plane(&rooms.conf, &gateway)?;

@@ -41,7 +41,7 @@ impl ShutdownSignalWatch for Signals {
             _ = interrupt.recv() => {}
         }
         tracing::info!("stopping: no new connections, running calls go on");
-        self.rooms.stopping.send_replace(true);
+        self.rooms.ready.stopping();
         self.control.spawn(leave_when_idle(Arc::clone(&self.rooms)));
         ShutdownSignal::GracefulTerminate
     }

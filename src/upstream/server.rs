@@ -200,9 +200,7 @@ fn group_key(name: &str, target: &Target) -> u64 {
 fn certificates(pem: &[u8]) -> Option<Vec<WrappedX509>> {
     let list = read_certificates(pem).ok()?;
     std::panic::catch_unwind(|| {
-        list.into_iter()
-            .map(|der| WrappedX509::new(der.as_ref().to_vec(), pingora::utils::tls::parse_x509))
-            .collect()
+        list.into_iter().map(|der| WrappedX509::new(der.as_ref().to_vec(), pingora::utils::tls::parse_x509)).collect()
     })
     .ok()
 }
@@ -210,7 +208,8 @@ fn certificates(pem: &[u8]) -> Option<Vec<WrappedX509>> {
 fn identity(target: &Target) -> Option<Arc<CertKey>> {
     let (certificate, key) = target.tls.identity_pem.as_ref()?;
     let chain = read_certificates(certificate).ok()?;
-    let key = <rustls::pki_types::PrivateKeyDer<'static> as rustls::pki_types::pem::PemObject>::from_pem_slice(key).ok()?;
+    let key =
+        <rustls::pki_types::PrivateKeyDer<'static> as rustls::pki_types::pem::PemObject>::from_pem_slice(key).ok()?;
     let chain = chain.into_iter().map(|der| der.as_ref().to_vec()).collect();
     let key = key.secret_der().to_vec();
     std::panic::catch_unwind(|| Arc::new(CertKey::new(chain, key))).ok()

@@ -1,56 +1,66 @@
-//! (stub until the room is merged)
-use std::{ops::Range, sync::Arc};
-use crate::model::{jsonrpc::{Document, Spanned}, records::{GuardAction, Guardrail}};
-/// x
-#[derive(Debug, Default)] pub struct CredentialMask;
-impl CredentialMask { /// x
- pub fn new(_v: &[Vec<u8>]) -> Self { Self }
- /// x
- pub fn mask_text(&self, _t: &str) -> Option<String> { None }
- /// x
- pub fn edits(&self, _d: &Document<'_>, _p: &Spanned<'_>) -> Vec<Edit> { Vec::new() } }
-/// x
-#[derive(Clone, Debug)] pub struct Edit { /// x
- pub span: Range<usize>, /// x
- pub replacement: Vec<u8> }
-/// x
-#[derive(Debug)] pub struct GuardRule { /// x
- pub name: Arc<str> }
-impl GuardRule { /// x
- /// # Errors
- /// x
- pub fn compile(g: &Guardrail) -> Result<Arc<Self>, String> { Ok(Arc::new(Self { name: g.name.as_str().into() })) } }
-/// x
-#[derive(Debug, Default)] pub struct GuardPlan { /// x
- pub rules: Vec<Arc<GuardRule>> }
-impl GuardPlan { /// x
- pub fn is_empty(&self) -> bool { self.rules.is_empty() } }
-/// x
-#[derive(Clone, Copy, Debug)] pub enum GuardStage { /// x
- Input, /// x
- Output }
-/// x
-#[derive(Debug)] pub enum Verdict { /// x
- Pass, /// x
- Redact(Vec<Edit>), /// x
- Block { /// x
- rule: usize, /// x
- detector: &'static str }, /// x
- Unavailable { /// x
- rule: usize } }
-/// x
-#[derive(Debug)] pub struct Match { /// x
- pub rule: usize, /// x
- pub action: GuardAction, /// x
- pub detector: &'static str }
-/// x
-#[derive(Debug)] pub struct Screening { /// x
- pub matches: Vec<Match>, /// x
- pub engines: Vec<usize>, /// x
- pub verdict: Verdict }
-/// x
-pub fn screen(_p: &GuardPlan, _d: &Document<'_>, _s: &Spanned<'_>, _g: GuardStage) -> Screening { Screening { matches: Vec::new(), engines: Vec::new(), verdict: Verdict::Pass } }
-/// x
-pub fn credential_edits(_d: &Document<'_>, _p: &Spanned<'_>) -> Vec<Edit> { Vec::new() }
-/// x
-pub fn clean_credentials(_t: &str) -> Option<String> { None }
+//! Guardrails: what may not leave in arguments or come back in results (contract §7).
+//!
+//! A [`GuardRule`] is compiled with the policy and shared; a call has a [`GuardPlan`] of the rules that apply to it.
+//! [`screen`] gathers the texts of a part of a document once ([`corpus`] says what is looked at and what is not), asks every
+//! rule, and answers with one [`Verdict`] and all [`Match`]es. Pure and synchronous: no clock, no socket, no lock; an external
+//! engine is only named here, and asked elsewhere.
+//!
+//! **Invariants.** No message, match or error holds any of the text. Work is bounded by the bytes of the call times its rules.
+//! A detector that fails, panics included, never lets a call through but by its rule's `on_engine_error = "allow"`.
+//!
+//! To add a detector: a file here, a variant of [`Detector`], a line in `rule.rs`, a case file in `tests/cases/guard`.
+
+mod checks;
+mod clean;
+mod corpus;
+mod credential;
+mod edit;
+mod injection;
+mod invisible;
+mod keywords;
+mod pattern;
+mod personal;
+mod rule;
+mod rules;
+mod screen;
+mod secrets;
+mod urls;
+mod view;
+mod work;
+
+pub use clean::{clean_credentials, credential_edits};
+pub use corpus::{BLOB_BYTES_MAX, Place};
+pub use credential::CredentialMask;
+pub use edit::{Edit, apply_edits};
+pub use rule::{EngineAddress, GuardPlan, GuardRule};
+pub use screen::{EngineError, EngineFault, MATCHES_REPORTED_MAX, Match, Screening, Verdict, screen};
+pub use work::{WORK_FLOOR, WORK_PER_BYTE};
+
+#[cfg(doc)]
+use crate::model::records::Detector;
+
+#[cfg(test)]
+mod tests;
+
+/// What a match of that detector is replaced by.
+const fn label(detector: &str) -> &'static str {
+    match detector.as_bytes() {
+        b"secrets" => "[redacted:secrets]",
+        b"personal_data" => "[redacted:personal_data]",
+        b"prompt_injection" => "[redacted:prompt_injection]",
+        b"invisible_text" => "[redacted:invisible_text]",
+        b"keywords" => "[redacted:keywords]",
+        b"pattern" => "[redacted:pattern]",
+        b"urls" => "[redacted:urls]",
+        _ => "[redacted:engine]",
+    }
+}
+
+/// Compiles what all rules share, so that no call pays for it: the shipped rule files.
+///
+/// # Errors
+/// In words, when a shipped rule file is at fault.
+pub fn warm() -> Result<(), String> {
+    secrets::Secrets::compile(&["jwt".to_owned()])?;
+    injection::compile()
+}

@@ -23,8 +23,8 @@ pub(super) const SCHEMA_STEPS_MAX: usize = 100_000;
 /// The longest chain of subschemas that judge the same value.
 pub(super) const SCHEMA_CHAIN_MAX: usize = 64;
 
-/// Checks every bound.
-pub(super) fn check(schema: &Value) -> Result<(), SchemaFault> {
+/// Checks every bound; gives the number of values that the schema consists of.
+pub(super) fn check(schema: &Value) -> Result<usize, SchemaFault> {
     let bytes = serde_json::to_vec(schema).map_or(usize::MAX, |text| text.len());
     if bytes > SCHEMA_BYTES_MAX {
         return Err(SchemaFault::TooLarge);
@@ -32,7 +32,8 @@ pub(super) fn check(schema: &Value) -> Result<(), SchemaFault> {
     let mut values = 0;
     measure(schema, 0, &mut values)?;
     let mut play = Play { index: Index::of(schema), steps_left: SCHEMA_STEPS_MAX, chain: Vec::new() };
-    play.every_place(schema)
+    play.every_place(schema)?;
+    Ok(values)
 }
 
 /// Every text that the schema gives as a pattern.

@@ -77,6 +77,8 @@ pub struct Schema {
     validator: Validator<Tape>,
     /// Every name that the schema itself names: what a violation may repeat.
     names: HashSet<Box<str>>,
+    /// How many values it consists of.
+    values: usize,
 }
 
 impl Schema {
@@ -93,7 +95,7 @@ impl Schema {
             (Value::Object(_), _) => {}
             _ => return Err(SchemaFault::NotASchema),
         }
-        bounds::check(definition)?;
+        let values = bounds::check(definition)?;
         let draft = dialect(definition)?;
         let mut patterns = Vec::new();
         bounds::patterns(definition, &mut patterns);
@@ -111,7 +113,7 @@ impl Schema {
         };
         let mut names = HashSet::new();
         collect_names(definition, &mut names);
-        Ok(Arc::new(Self { validator: validator.map_err(|error| fault(&error))?, names }))
+        Ok(Arc::new(Self { validator: validator.map_err(|error| fault(&error))?, names, values }))
     }
 
     /// Checks `instance`.
@@ -119,7 +121,7 @@ impl Schema {
     /// # Errors
     /// Up to [`VIOLATIONS_MAX`] violations; at least one.
     pub fn check(&self, instance: Node<'_>) -> Result<(), Vec<Violation>> {
-        work::begin(instance);
+        work::begin(instance, self.values);
         let valid = self.validator.is_valid(Instance::Value(instance));
         if work::is_exhausted() {
             return Err(vec![Violation::unfinished()]);
@@ -129,7 +131,7 @@ impl Schema {
 
     #[cold]
     fn violations(&self, instance: Node<'_>) -> Vec<Violation> {
-        work::begin(instance);
+        work::begin(instance, self.values);
         let errors: Vec<_> = self.validator.iter_errors(Instance::Value(instance)).take(VIOLATIONS_MAX).collect();
         if work::is_exhausted() {
             return vec![Violation::unfinished()];

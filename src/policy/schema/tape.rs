@@ -15,9 +15,13 @@ use serde_json::{Number, Value};
 use crate::model::jsonrpc::{Items, Kind, Members, Node};
 
 /// Steps that any check may take: questions asked of the instance, and values compared.
-const STEPS_BASE: u32 = 100_000;
+const STEPS_BASE: usize = 100_000;
 /// Steps that a check may take beside, for each value and name of the instance.
-const STEPS_PER_VALUE: u32 = 200;
+const STEPS_PER_VALUE: usize = 200;
+/// As many again for each value of the schema: an instance may be held against every part of it, but not over and over.
+const STEPS_PER_PAIR: usize = 2;
+/// Steps that no check may exceed: a fraction of a second.
+const STEPS_MAX: usize = 50_000_000;
 /// Stack that one check may use, in bytes; half of a thread's.
 const STACK_BYTES_MAX: usize = 1 << 20;
 
@@ -33,17 +37,18 @@ pub(super) enum Instance<'a> {
 
 /// The bounds of the check that this thread is in.
 pub(super) mod work {
-    use super::{Cell, Node, STACK_BYTES_MAX, STEPS_BASE, STEPS_PER_VALUE};
+    use super::{Cell, Node, STACK_BYTES_MAX, STEPS_BASE, STEPS_MAX, STEPS_PER_PAIR, STEPS_PER_VALUE};
 
     thread_local! {
-        static STEPS_LEFT: Cell<u32> = const { Cell::new(0) };
+        static STEPS_LEFT: Cell<usize> = const { Cell::new(0) };
         static STACK_START: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Begins a check of `instance`.
-    pub(in super::super) fn begin(instance: Node<'_>) {
-        let values = u32::try_from(instance.size()).unwrap_or(u32::MAX);
-        STEPS_LEFT.set(values.saturating_mul(STEPS_PER_VALUE).saturating_add(STEPS_BASE));
+    /// Begins a check of `instance` against a schema of so many values.
+    pub(in super::super) fn begin(instance: Node<'_>, schema_values: usize) {
+        let per_value = schema_values.saturating_mul(STEPS_PER_PAIR).saturating_add(STEPS_PER_VALUE);
+        let steps = instance.size().saturating_mul(per_value).saturating_add(STEPS_BASE);
+        STEPS_LEFT.set(steps.min(STEPS_MAX));
         let here = 0u8;
         STACK_START.set(std::ptr::from_ref(&here).addr());
     }
@@ -58,10 +63,7 @@ pub(super) mod work {
     pub(super) fn take(steps: usize) -> bool {
         let here = 0u8;
         let used = STACK_START.get().abs_diff(std::ptr::from_ref(&here).addr());
-        let left = match u32::try_from(steps) {
-            Ok(steps) if used <= STACK_BYTES_MAX => STEPS_LEFT.get().saturating_sub(steps),
-            _ => 0,
-        };
+        let left = if used <= STACK_BYTES_MAX { STEPS_LEFT.get().saturating_sub(steps) } else { 0 };
         STEPS_LEFT.set(left);
         left > 0
     }

@@ -1,0 +1,318 @@
+//! What is looked at: every text of a part of a document, once in each of its readings, in one buffer.
+//!
+//! Looked at: string values, member names, numbers as written, at any depth and in `_meta`; each text with escapes read as JSON reads
+//! them (JSON within a string, one level); each of these without invisible characters and in NFKC; adjacent text blocks of
+//! `content`, joined; `blob`s, decoded from base64.
+//!
+//! **Not looked at:** images, audio and other base64 than `blob`; a blob beyond its first MiB, and one of a binary type that is not
+//! UTF-8; texts that are compressed, encrypted, percent-encoded, in HTML entities, reversed, or spread over members; look-alike
+//! letters of other scripts; text blocks that are joined with something between them.
+//!
+//! **Invariant.** Texts stand apart by a zero byte, so that a detector sees the end of each and nothing is found across two.
+
+use std::ops::Range;
+
+use crate::model::jsonrpc::{Leaf, LeafKind, Spanned};
+
+use super::{checks::base64_bytes, view, view::View};
+
+/// How much of a blob is decoded, in bytes of its text: 1 MiB when decoded.
+pub const BLOB_BYTES_MAX: usize = (1 << 20) / 3 * 4;
+/// How far round a joint of two text blocks is looked, in bytes.
+const JOINT_BYTES: usize = 512;
+/// How far from a `blob` its `mimeType` may stand, in leaves.
+const SIBLINGS: usize = 12;
+
+/// The texts of a part of a document.
+#[derive(Debug)]
+pub(super) struct Corpus {
+    /// All texts, with a zero byte after each.
+    pub(super) text: String,
+    /// Not everything could be read: a detector that finds nothing has not seen all.
+    pub(super) is_cut: bool,
+    entries: Vec<Entry>,
+    leaves: usize,
+}
+
+/// One text.
+#[derive(Debug)]
+struct Entry {
+    /// Its place in [`Corpus::text`].
+    range: Range<usize>,
+    origin: Origin,
+}
+
+/// Where a text comes from.
+#[derive(Debug)]
+enum Origin {
+    /// A leaf, as it is.
+    Leaf { kind: LeafKind, span: Range<usize> },
+    /// Another reading of the entry of that index.
+    View(usize, Box<View>),
+    /// The decoded bytes of the leaf of that index.
+    Blob(usize),
+    /// Pieces of leaves, joined: the leaf's index, and the piece's range in its text.
+    Joined(Vec<(usize, Range<usize>)>),
+}
+
+/// Where a match stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// In a string value.
+    Value,
+    /// In a member name.
+    Name,
+    /// In a number.
+    Number,
+    /// In a base64 blob, decoded.
+    Blob,
+    /// Across text blocks.
+    Joined,
+}
+
+/// A match, brought back to the leaves that it stands in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Located {
+    pub(super) place: Place,
+    /// Leaves by index, with the range in each one's text; more than one only across text blocks.
+    pub(super) parts: Vec<(usize, Range<usize>)>,
+}
+
+impl Corpus {
+    /// Gathers the texts at and below `part`.
+    pub(super) fn of(part: &Spanned<'_>) -> Self {
+        let mut corpus = Self {
+            text: String::with_capacity(part.span.len() + 64),
+            is_cut: false,
+            entries: Vec::with_capacity(32),
+            leaves: 0,
+        };
+        let mut blobs = Vec::new();
+        let mut is_blob = false;
+        for leaf in part.leaves() {
+            let index = corpus.entries.len();
+            if is_blob && leaf.kind == LeafKind::String {
+                blobs.push(index);
+            }
+            is_blob = leaf.kind == LeafKind::Name && leaf.text == "blob";
+            corpus.push_leaf(&leaf);
+        }
+        corpus.leaves = corpus.entries.len();
+        corpus.push_joints(part);
+        for index in blobs {
+            corpus.push_blob(index);
+        }
+        corpus.push_views();
+        corpus
+    }
+
+    /// One text that stands alone.
+    pub(super) fn of_text(text: &str) -> Self {
+        let mut corpus =
+            Self { text: String::with_capacity(text.len() + 1), is_cut: false, entries: Vec::new(), leaves: 1 };
+        corpus.push(text, Origin::Leaf { kind: LeafKind::String, span: 0..text.len() });
+        corpus.push_views();
+        corpus
+    }
+
+    /// How many leaves there are.
+    pub(super) const fn leaf_count(&self) -> usize {
+        self.leaves
+    }
+
+    /// The text of a leaf as its reader sees it.
+    pub(super) fn leaf_text(&self, leaf: usize) -> &str {
+        self.entries.get(leaf).and_then(|entry| self.text.get(entry.range.clone())).unwrap_or_default()
+    }
+
+    /// What a leaf is, and its place in the document.
+    pub(super) fn leaf(&self, leaf: usize) -> Option<(LeafKind, Range<usize>)> {
+        match self.entries.get(leaf).map(|entry| &entry.origin) {
+            Some(Origin::Leaf { kind, span }) => Some((*kind, span.clone())),
+            _ => None,
+        }
+    }
+
+    /// Every text: where it starts, and whether it is joined from several.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (usize, &str, bool)> {
+        let text =
+            |entry: &Entry| Some((entry.range.start, self.text.get(entry.range.clone())?, self.is_joined(entry)));
+        self.entries.iter().filter_map(text)
+    }
+
+    fn is_joined(&self, entry: &Entry) -> bool {
+        match &entry.origin {
+            Origin::View(of, _) => self.entries.get(*of).is_some_and(|entry| self.is_joined(entry)),
+            Origin::Joined(_) => true,
+            Origin::Leaf { .. } | Origin::Blob(_) => false,
+        }
+    }
+
+    /// Every text but joints: what another engine is shown.
+    pub(super) fn plain_texts(&self) -> impl Iterator<Item = &str> {
+        let is_plain = |entry: &&Entry| matches!(entry.origin, Origin::Leaf { .. } | Origin::Blob(_));
+        self.entries.iter().filter(is_plain).filter_map(|entry| self.text.get(entry.range.clone()))
+    }
+
+    /// Where the match at `range` of [`Corpus::text`] stands; none if it is a repetition of what is found elsewhere.
+    pub(super) fn locate(&self, range: &Range<usize>) -> Option<Located> {
+        let index = self.entries.partition_point(|entry| entry.range.start <= range.start).checked_sub(1)?;
+        let entry = self.entries.get(index)?;
+        let start = range.start - entry.range.start;
+        let end = range.end.min(entry.range.end).saturating_sub(entry.range.start);
+        self.locate_in(index, start..end.max(start))
+    }
+
+    fn locate_in(&self, index: usize, range: Range<usize>) -> Option<Located> {
+        match &self.entries.get(index)?.origin {
+            Origin::Leaf { kind, .. } => {
+                let place = match kind {
+                    LeafKind::Name => Place::Name,
+                    LeafKind::String => Place::Value,
+                    LeafKind::Number => Place::Number,
+                };
+                Some(Located { place, parts: vec![(index, range)] })
+            }
+            Origin::View(of, view) => self.locate_in(*of, view.origin(&range)),
+            Origin::Blob(leaf) => {
+                Some(Located { place: Place::Blob, parts: vec![(*leaf, 0..self.leaf_text(*leaf).len())] })
+            }
+            Origin::Joined(pieces) => locate_joined(pieces, &range),
+        }
+    }
+
+    fn push_leaf(&mut self, leaf: &Leaf<'_>) {
+        self.push(leaf.text, Origin::Leaf { kind: leaf.kind, span: leaf.span.clone() });
+    }
+
+    fn push(&mut self, text: &str, origin: Origin) {
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.entries.push(Entry { range: start..self.text.len(), origin });
+        self.text.push('\0');
+    }
+
+    /// Adds the other readings of what is there.
+    fn push_views(&mut self) {
+        if memchr::memchr(b'\\', self.text.as_bytes()).is_some() {
+            self.push_each(view::unescaped);
+        }
+        if !self.text.is_ascii() {
+            self.push_each(view::normalised);
+        }
+    }
+
+    fn push_each(&mut self, read: fn(&str) -> Option<View>) {
+        for index in 0..self.entries.len() {
+            let text = self.leaf_text(index);
+            if let Some(view) = read(text) {
+                self.is_cut |= view.is_cut;
+                let start = self.text.len();
+                self.text.push_str(&view.text);
+                self.entries.push(Entry { range: start..self.text.len(), origin: Origin::View(index, Box::new(view)) });
+                self.text.push('\0');
+            }
+        }
+    }
+
+    fn push_blob(&mut self, leaf: usize) {
+        let text = self.leaf_text(leaf).as_bytes();
+        let decoded = base64_bytes(text.get(..BLOB_BYTES_MAX).unwrap_or(text));
+        if std::str::from_utf8(&decoded).is_ok() || !self.is_binary(leaf) {
+            let text = String::from_utf8_lossy(&decoded).into_owned();
+            self.push(&text, Origin::Blob(leaf));
+        }
+    }
+
+    /// Whether a type that is no text is named beside the blob.
+    fn is_binary(&self, leaf: usize) -> bool {
+        let nearby = leaf.saturating_sub(SIBLINGS)..(leaf + SIBLINGS).min(self.leaves);
+        let is_type = |at: &usize| {
+            matches!(self.leaf(*at), Some((LeafKind::Name, _))) && self.leaf_text(*at).eq_ignore_ascii_case("mimeType")
+        };
+        nearby.filter(is_type).any(|at| {
+            let kind = self.leaf_text(at + 1).to_ascii_lowercase();
+            ["image/", "audio/", "video/", "font/"].iter().any(|start| kind.starts_with(start))
+                || ["octet-stream", "pdf", "zip", "gzip", "wasm", "officedocument", "msword", "ms-excel", "x-tar"]
+                    .iter()
+                    .any(|part| kind.contains(part))
+        })
+    }
+
+    /// Adds what stands round the joints of adjacent text blocks.
+    fn push_joints(&mut self, part: &Spanned<'_>) {
+        let Some(content) = part.node.get("content").filter(|content| content.len() > 1) else { return };
+        // Leaves stand in the order of the document, so the blocks' texts are found by where they are.
+        let Some(spanned) = part.get("content") else { return };
+        let mut run: Vec<usize> = Vec::new();
+        for (item, node) in spanned.items().zip(content.items()) {
+            let is_text = node.get("type").and_then(|kind| kind.as_str()) == Some("text");
+            let text = item.get("text").filter(|text| is_text && text.node.as_str().is_some());
+            match text.and_then(|text| self.leaf_at(text.span.start)) {
+                Some(leaf) => run.push(leaf),
+                None => self.push_joined(&std::mem::take(&mut run)),
+            }
+        }
+        self.push_joined(&run);
+    }
+
+    fn leaf_at(&self, start: usize) -> Option<usize> {
+        let found = self.entries.get(..self.leaves)?.binary_search_by_key(&start, |entry| match &entry.origin {
+            Origin::Leaf { span, .. } => span.start,
+            _ => usize::MAX,
+        });
+        found.ok()
+    }
+
+    /// Joins the ends of neighbouring texts: all of a short one, the head and the tail of a long one.
+    fn push_joined(&mut self, leaves: &[usize]) {
+        if leaves.len() < 2 {
+            return;
+        }
+        let mut joined = String::new();
+        let mut pieces = Vec::new();
+        for (at, &leaf) in leaves.iter().enumerate() {
+            let text = self.leaf_text(leaf);
+            let (is_first, is_last) = (at == 0, at + 1 == leaves.len());
+            if text.len() <= 2 * JOINT_BYTES {
+                pieces.push((leaf, 0..text.len()));
+                joined.push_str(text);
+                continue;
+            }
+            let head = ceil_boundary(text, JOINT_BYTES);
+            let tail = ceil_boundary(text, text.len() - JOINT_BYTES);
+            if !is_first {
+                pieces.push((leaf, 0..head));
+                joined.push_str(text.get(..head).unwrap_or_default());
+                let whole = std::mem::take(&mut joined);
+                self.push(&whole, Origin::Joined(std::mem::take(&mut pieces)));
+            }
+            if !is_last {
+                let text = self.leaf_text(leaf);
+                pieces.push((leaf, tail..text.len()));
+                joined.push_str(text.get(tail..).unwrap_or_default());
+            }
+        }
+        if pieces.len() > 1 {
+            self.push(&joined, Origin::Joined(pieces));
+        }
+    }
+}
+
+fn ceil_boundary(text: &str, at: usize) -> usize {
+    (at..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
+}
+
+/// The pieces that `range` of their joined text stands in; none if that is only one.
+fn locate_joined(pieces: &[(usize, Range<usize>)], range: &Range<usize>) -> Option<Located> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for (leaf, piece) in pieces {
+        let (from, to) = (range.start.max(start), range.end.min(start + piece.len()));
+        if from < to {
+            parts.push((*leaf, piece.start + from - start..piece.start + to - start));
+        }
+        start += piece.len();
+    }
+    (parts.len() > 1).then_some(Located { place: Place::Joined, parts })
+}
