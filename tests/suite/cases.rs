@@ -30,7 +30,11 @@ const NOT_YET: &[(&str, &str)] =
 
 /// What the contract demands where the line's own judgement differs: ids, what may come, why.
 const CONTRACT: &[(&[&str], &[Outcome], &str)] = &[
-    (&["C012"], &[Outcome::Http(404, Some("not_found"))], "§2 row 2: the path is no endpoint"),
+    (
+        &["C012"],
+        &[Outcome::Http(404, Some("not_found")), Outcome::Http(404, Some("mcp_server_not_found"))],
+        "§2 row 2: the path is no endpoint, or row 13 for who decodes it first",
+    ),
     (&["C026", "C027"], &[Outcome::Closed(400)], "§2 row 0: any transfer coding but one chunked is 400"),
     (
         &["C072", "C074"],
@@ -172,7 +176,7 @@ async fn fixture(more: &str, guardrails: &[&str]) -> Fixture {
         .object(
             "approval",
             &format!(
-                "organization='acme'\nserver='gh'\ntool='blocked'\nsha256='{blocked}'\nlabels=[]\nstatus='blocked'"
+                "organization='acme'\nserver='gh'\ntool='blocked'\nsha256='{blocked}'\nlabels=[]\nclass='read'\nstatus='blocked'"
             ),
         )
         .approve("gh", &definition("write"), "write")
@@ -213,7 +217,11 @@ fn with_meta(body: &[u8]) -> Vec<u8> {
             return [&body[..at], insert.as_bytes(), &body[at..]].concat();
         }
     }
-    body.to_vec()
+    let whole = serde_json::from_slice::<Value>(body).is_ok_and(|m| m["method"].is_string());
+    match body.iter().rposition(|&b| b == b'}') {
+        Some(end) if whole => [&body[..end], format!(",\"params\":{{\"_meta\":{{{meta}}}}}}}").as_bytes()].concat(),
+        _ => body.to_vec(),
+    }
 }
 
 /// `BODY:` lines, once in each era.

@@ -383,7 +383,6 @@ fn methods_that_are_not_served() {
         "tasks/get",
         "admin/exec",
         "tools/Call",
-        "",
     ];
     let modern = ["initialize", "ping", "logging/setLevel", "resources/subscribe"];
     run(async {

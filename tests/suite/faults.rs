@@ -212,7 +212,7 @@ fn last_of_its_connection() -> Reply {
 #[test]
 fn every_fault_has_its_code_and_is_met_once() {
     run(async {
-        let (gw, up, _) = gateway().await;
+        let (gw, up, _near) = gateway().await;
         let mut faults = Faults::default();
         let rows = rows();
         let count = rows.len();
@@ -260,7 +260,7 @@ fn check_code(answer: &crate::support::answer::Answer, code: &str) {
 #[test]
 fn a_server_that_cannot_be_reached() {
     run(async {
-        let (gw, up, _) = gateway().await;
+        let (gw, up, _near) = gateway().await;
         let client = gw.client("ann");
         for accept in [Accept::Reset, Accept::Close] {
             up.next(last_of_its_connection());
@@ -286,7 +286,7 @@ fn a_server_that_cannot_be_reached() {
 #[test]
 fn a_server_that_accepts_and_says_nothing() {
     run(async {
-        let (gw, up, _) = gateway().await;
+        let (gw, up, _near) = gateway().await;
         up.next(last_of_its_connection());
         gw.client("ann").call("demo_t", json!({})).await.ok();
         up.accept(Accept::Silence);
@@ -345,7 +345,7 @@ fn a_certificate_that_goes_bad_is_upstream_unavailable() {
 #[test]
 fn the_breaker_opens_after_five_and_lets_one_test_it() {
     run(async {
-        let (gw, up, _) = gateway().await;
+        let (gw, up, _near) = gateway().await;
         let client = gw.client("ann");
         up.refuse(true).await;
         for _ in 0..5 {
@@ -422,7 +422,7 @@ fn a_server_that_was_not_listed_for_too_long_is_not_called() {
 fn extra_bytes_never_reach_the_next_caller() {
     let extra = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"poison"}]}}"#;
     run(async move {
-        let (gw, up, _) = gateway().await;
+        let (gw, up, _near) = gateway().await;
         let tail = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{extra}",
             extra.len()
@@ -443,7 +443,7 @@ fn extra_bytes_never_reach_the_next_caller() {
 #[test]
 fn after_the_answer_of_a_stream_the_connection_is_not_used_again() {
     run(async {
-        let (gw, up, _) = gateway().await;
+        let (gw, up, _near) = gateway().await;
         let client = gw.client("ann").fresh();
         up.next(Reply::Events(format!("data: {GOOD}\n\n${{stall}}").into_bytes()));
         assert_eq!(client.call("demo_t", json!({})).await.said(), "ok");

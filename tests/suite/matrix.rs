@@ -185,7 +185,7 @@ async fn gateway() -> (Gw, Up) {
         }
     }
     let blocked = format!(
-        "organization = 'acme'\nserver = 'demo'\ntool = 'blocked'\nsha256 = '{}'\nlabels = []\nstatus = 'blocked'",
+        "organization = 'acme'\nserver = 'demo'\ntool = 'blocked'\nsha256 = '{}'\nlabels = []\nclass = 'read'\nstatus = 'blocked'",
         crate::support::pin::pin(&definition("blocked"))
     );
     let gw = gateway.object("approval", &blocked).run().await;

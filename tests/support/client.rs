@@ -313,7 +313,7 @@ impl Client {
     /// A POST of this body; the protocol headers are made from it as far as it can be read.
     pub fn posting(&self, body: impl Into<Vec<u8>>) -> Request {
         let body = body.into();
-        let message: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let message = super::mock::read(&body);
         let mut request = Request {
             method: "POST".to_owned(),
             path: self.path(),

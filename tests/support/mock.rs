@@ -10,6 +10,7 @@ use serde_json::{Value, value::RawValue};
 use tokio::{
     io::{AsyncWriteExt, ReadHalf, WriteHalf},
     net::{TcpListener, TcpStream},
+    sync::oneshot,
     task::{JoinHandle, JoinSet},
 };
 
@@ -29,20 +30,25 @@ const PIECE: usize = 64 * 1024;
 
 /// The accepting task; ends with the last handle.
 pub struct Listening {
-    task: Mutex<Option<JoinHandle<()>>>,
+    task: Mutex<Option<(JoinHandle<()>, oneshot::Sender<()>)>>,
     tls: Mutex<Option<tokio_rustls::TlsAcceptor>>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.stop();
+        if let Some((task, _)) = self.task.lock().expect("no panic holds it").take() {
+            task.abort();
+        }
     }
 }
 
 impl Listening {
-    fn stop(&self) {
-        if let Some(task) = self.task.lock().expect("no panic holds it").take() {
-            task.abort();
+    /// Closes the port and every connection, and waits until they are closed.
+    async fn stop(&self) {
+        let running = self.task.lock().expect("no panic holds it").take();
+        if let Some((task, stop)) = running {
+            drop(stop);
+            task.await.expect("the accepting task ends");
         }
     }
 }
@@ -65,7 +71,7 @@ pub async fn start(builder: Upstream) -> Up {
 
 /// Closes the port and every connection, or opens the port again.
 pub async fn refuse(up: &Up, refuse: bool) {
-    up.listener.stop();
+    up.listener.stop().await;
     if refuse {
         let gone = async || TcpStream::connect(up.address).await.is_err().then_some(());
         super::eventually("the port closed", gone).await;
@@ -85,10 +91,12 @@ pub async fn show(up: &Up, identity: &Identity) {
 
 fn listen(up: &Up, listener: TcpListener) {
     let (shared, tls) = (Arc::clone(&up.shared), up.listener.tls.lock().expect("no panic holds it").clone());
+    let (stop, mut stopped) = oneshot::channel();
     let task = tokio::spawn(async move {
         let mut connections = JoinSet::new();
         loop {
-            let Ok((socket, _)) = listener.accept().await else { continue };
+            let accepted = tokio::select! { accepted = listener.accept() => accepted, _ = &mut stopped => break };
+            let Ok((socket, _)) = accepted else { continue };
             let number = {
                 let mut state = shared.state();
                 state.connections += 1;
@@ -97,8 +105,10 @@ fn listen(up: &Up, listener: TcpListener) {
             shared.note(Event::Accepted(number));
             connections.spawn(connection(socket, tls.clone(), Arc::clone(&shared), number));
         }
+        drop(listener);
+        connections.shutdown().await;
     });
-    *up.listener.task.lock().expect("no panic holds it") = Some(task);
+    *up.listener.task.lock().expect("no panic holds it") = Some((task, stop));
 }
 
 async fn connection(socket: TcpStream, tls: Option<tokio_rustls::TlsAcceptor>, shared: Arc<Shared>, number: usize) {
@@ -132,7 +142,7 @@ async fn connection(socket: TcpStream, tls: Option<tokio_rustls::TlsAcceptor>, s
 
 /// Notes a request and plans its answer.
 pub fn take(shared: &Shared, connection: usize, head: Head, body: Vec<u8>) -> (usize, Plan) {
-    let message = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let message = read(&body);
     let seen = Seen { connection, head, body, message, at: Instant::now() };
     let mut state = shared.state();
     let faults = judge::faults(&state, &seen);
@@ -143,6 +153,15 @@ pub fn take(shared: &Shared, connection: usize, head: Head, body: Vec<u8>) -> (u
     drop(state);
     shared.note(Event::Request(index));
     (index, plan)
+}
+
+/// A message, also when its arguments are deeper than a JSON library reads: then they are left out.
+pub fn read(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        let shallow = text.replacen(&raw_arguments(body), "{}", 1);
+        serde_json::from_str(&shallow).unwrap_or(Value::Null)
+    })
 }
 
 /// `params.arguments` as written.
