@@ -23,7 +23,7 @@ test: test-rust test-files test-binary test-e2e
 	@echo "make: all tests passed"
 
 test-rust: tools-build
-	$(CARGO) test --locked
+	$(CARGO) test --locked --no-fail-fast
 
 # `toolgate check` on each shipped conf file, and the systemd unit.
 test-files: build tools-test
