@@ -891,4 +891,48 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), Metrics::reference(), "run once with UPDATE=1");
     }
+
+    fn shipped(file: &str) -> String {
+        std::fs::read_to_string(format!("{}/conf/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    #[test]
+    fn dashboard_and_alerts_name_only_what_is_exported_and_the_dashboard_all_of_it() {
+        let name = regex::Regex::new(r"\b(?:toolgate|process)_[a-z_]+\b").unwrap();
+        let exported = |name: &str| {
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            TABLE.iter().find(|row| match row.kind {
+                Kind::Histogram(_) => base == Some(row.name),
+                Kind::Counter | Kind::Gauge => name == row.name,
+            })
+        };
+        let mut shown = BTreeSet::new();
+        for file in ["grafana/toolgate.json", "prometheus/toolgate.rules.yml", "prometheus/toolgate.rules.test.yml"] {
+            let text = shipped(file);
+            for found in name.find_iter(&text).map(|found| found.as_str()) {
+                let row = exported(found).unwrap_or_else(|| panic!("{file}: {found} is not exported"));
+                if file.starts_with("grafana") {
+                    shown.insert(row.name);
+                }
+            }
+        }
+        for row in TABLE {
+            assert!(shown.contains(row.name), "{} is on no panel", row.name);
+        }
+        serde_json::from_str::<serde_json::Value>(&shipped("grafana/toolgate.json")).unwrap();
+    }
+
+    #[test]
+    fn every_alert_has_a_test_and_says_what_to_do() {
+        let (rules, tests) = (shipped("prometheus/toolgate.rules.yml"), shipped("prometheus/toolgate.rules.test.yml"));
+        let alerts: Vec<&str> = rules.split("- alert: ").skip(1).collect();
+        assert!(alerts.len() > 20);
+        for alert in alerts {
+            let name = alert.lines().next().unwrap();
+            assert!(tests.contains(&format!("{{alertname=\"{name}\"")), "{name} fires in no test");
+            for part in ["severity: ", "summary: \"", "runbook: \""] {
+                assert_eq!(alert.matches(part).count(), 1, "{name}: {part}");
+            }
+        }
+    }
 }

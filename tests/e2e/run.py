@@ -114,7 +114,7 @@ def play(run, server):
         if not run.gateway and not client[4] & cases.ERAS[server.slug]:
             print(f"e2e: {client[0]} and {server.slug} share no era: no direct pair")
             continue
-        sessions = plan(run, server)
+        sessions = plan(run, server, client[0])
         log = run.folder / f"client-{len(drivers)}-{server.slug}.log"
         drivers.append((client[0], sessions, Driver(run.installed, client, [s["script"] for s in sessions], log)))
     try:
@@ -134,7 +134,7 @@ def play(run, server):
             driver.stop()
 
 
-def plan(run, server):
+def plan(run, server, client):
     """The sessions of one client on one server: each a script, and how its answers are judged."""
     slug = server.slug
     if not run.gateway:
@@ -142,7 +142,7 @@ def plan(run, server):
         return [session("direct", server.url, "none", sorted(server.tools), rows)]
     shared = [(case, f"{slug}_{case.tool}") for case in cases.CASES[slug]]
     everything = sorted(f"{s}_{name}" for s in cases.POLICY for name in cases.listed(s) if (s, name) not in run.drifted)
-    if slug == "modern":
+    if slug == "modern" and client in cases.STALLED_CLIENTS:
         shared += [(case, f"slow_{case.tool}") for case in cases.CASES["slow"]]
     own = [(case, case.tool) for case in cases.CASES[slug]]
     stranger = session("bad key", run.gateway.url(), "not_a_key", None, [])

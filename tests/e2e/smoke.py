@@ -5,6 +5,7 @@ It serves, refuses a stranger, ends cleanly; and the demo plays.
 """
 
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,12 @@ DEMO_TIMEOUT_S = 120
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory(prefix="toolgate-smoke-") as folder:
-        rows = [version(binary), *serve(binary, pathlib.Path(folder)), demo(binary)]
+        rows = [
+            version(binary),
+            *serve(binary, pathlib.Path(folder)),
+            demo(binary),
+            interrupted(binary, pathlib.Path(folder)),
+        ]
     for name, fault in rows:
         print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
     failed = sum(fault is not None for _, fault in rows)
@@ -92,6 +98,26 @@ def demo(binary):
         "toolgate demo --once",
         None if result.returncode == 0 else f"exit {result.returncode}\n{result.stdout[-4000:]}",
     )
+
+
+def interrupted(binary, folder):
+    """Ctrl-C ends the demo with 0, and its own folder is gone."""
+    name = "toolgate demo ends cleanly on Ctrl-C"
+    scratch = folder / "demo"
+    scratch.mkdir()
+    (port,) = free_ports(1)
+    command = [binary, "demo", "--listen", f"127.0.0.1:{port}"]
+    process = Process("toolgate demo", command, folder / "demo.log", {"TMPDIR": str(scratch)})
+    try:
+        process.await_port(port)
+        process.child.send_signal(signal.SIGINT)
+        code = process.child.wait(60)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return name, str(error)
+    finally:
+        process.stop()
+    left = [path.name for path in scratch.iterdir()]
+    return name, None if code == 0 and not left else f"exit {code}, left {left}\n{process.tail()}"
 
 
 if __name__ == "__main__":

@@ -127,13 +127,13 @@ fn work_that_grows_with_the_instance_is_cut_off_and_fails() {
         assert_eq!(check(&schema, &deep("1")).unwrap_err(), [Violation::unfinished()]);
         assert_eq!(check(&schema, &deep("null")), Ok(()));
         // Every item is compared with every item of a constant, many times over.
-        let large: Vec<Value> = (0..1500).map(|n| json!([n, "x"])).collect();
-        let forms: Vec<Value> = (0..50).map(|_| json!({"$ref": "#/$defs/large"})).collect();
+        let large: Vec<Value> = (0..100).map(|n| json!([n, "x"])).collect();
+        let forms: Vec<Value> = (0..200).map(|_| json!({"$ref": "#/$defs/large"})).collect();
         let schema = json!({"type": "object", "additionalProperties": {"items": {"allOf": forms}}, "$defs": {"large": {"not": {"enum": large}}}});
         let schema = input(&schema).unwrap();
         let items = |count: usize| format!(r#"{{"a":[{}]}}"#, vec!["[1,2]"; count].join(","));
         assert_eq!(check(&schema, &items(1)), Ok(()));
-        assert_eq!(check(&schema, &items(1000)).unwrap_err(), [Violation::unfinished()]);
+        assert_eq!(check(&schema, &items(100)).unwrap_err(), [Violation::unfinished()]);
     });
 }
 
