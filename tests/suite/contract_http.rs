@@ -751,7 +751,8 @@ fn attribution_is_strict_and_never_goes_upstream() {
 
 #[test]
 fn forwarded_addresses_count_only_from_trusted_proxies() {
-    let rows: &[(&str, bool, &[(&str, &str)], bool)] = &[
+    type Row<'a> = (&'a str, bool, &'a [(&'a str, &'a str)], bool);
+    let rows: &[Row<'_>] = &[
         ("no proxy is trusted", false, &[("X-Forwarded-For", "198.51.100.7")], false),
         ("no proxy is trusted, Forwarded", false, &[("Forwarded", "for=198.51.100.7")], false),
         ("no proxy is trusted, X-Real-IP", false, &[("X-Real-IP", "198.51.100.7")], false),

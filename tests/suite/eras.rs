@@ -200,8 +200,12 @@ fn a_servers_own_requests_are_answered_for_the_client() {
             assert_eq!(answer.messages.len(), 1, "nothing of it reaches the client");
             let id = up.calls().pop().unwrap().message["id"].clone();
             let replies = crate::support::eventually("both answers", async || {
-                let replies: Vec<Value> =
-                    up.seen().into_iter().filter(|s| s.method().is_empty()).map(|s| s.message).collect();
+                let replies: Vec<Value> = up
+                    .seen()
+                    .into_iter()
+                    .filter(|s| s.method().is_empty() && s.message.is_object())
+                    .map(|s| s.message)
+                    .collect();
                 (replies.len() == 2).then_some(replies)
             })
             .await;
