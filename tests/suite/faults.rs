@@ -196,7 +196,8 @@ fn rows() -> Vec<(String, Reply, &'static str)> {
     }
     for (name, text, code) in BODIES {
         rows.push((format!("{name}, JSON"), Reply::Body(text.as_bytes().to_vec()), code));
-        rows.push((format!("{name}, SSE"), Reply::Events(format!("data: {text}\n\n").into_bytes()), code));
+        let end = if text.ends_with("${drip 100}") { "" } else { "\n\n" };
+        rows.push((format!("{name}, SSE"), Reply::Events(format!("data: {text}{end}").into_bytes()), code));
     }
     for (name, form, text, code) in FORMED {
         rows.push(((*name).to_owned(), Reply::Raw(formed(text, *form)), code));
