@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{
         jsonrpc::{Document, Kind, Spanned},
-        mcp::{Era, META_CLIENT_CAPABILITIES, Revision},
+        mcp::{Era, HEADER_PARAM_PREFIX, META_CLIENT_CAPABILITIES, Revision},
     },
     policy::snapshot::{KeyPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy, ViewServer},
     refusal::Refusal,
@@ -122,7 +122,7 @@ pub struct Admitted {
 pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Asked) -> Result<Admission, Refusal> {
     let mut scratch = Vec::new();
     let document = Document::parse(body, &mut scratch).map_err(|fault| parse::json_refusal(&fault))?;
-    let request = match parse::message(&document, head)? {
+    let request = match parse::message(&document, head, &mut asked.id)? {
         Message::Notification { era, .. } => {
             asked.era = Some(era);
             asked.method = "notification";
@@ -130,7 +130,6 @@ pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Ask
         }
         Message::Request(request) => request,
     };
-    asked.id = Some(request.id.to_vec());
     asked.era = Some(request.era);
     asked.revision = Some(request.revision);
     asked.method = method_label(request.method);
@@ -238,7 +237,10 @@ fn params(tool: &ToolPolicy, arguments: &[u8]) -> Vec<(String, String)> {
     schemas
         .params
         .iter()
-        .filter_map(|param| Some((param.header.clone(), envelope::param_text(value(&param.path)?)?.into_owned())))
+        .filter_map(|param| {
+            let name = param.header.strip_prefix(HEADER_PARAM_PREFIX)?.to_owned();
+            Some((name, envelope::param_text(value(&param.path)?)?.into_owned()))
+        })
         .collect()
 }
 

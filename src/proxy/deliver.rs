@@ -141,9 +141,13 @@ impl Gateway {
             Step { verdict: Some(Err(Refusal::Internal)), ..Step::default() }
         });
         let session_sent = sent.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());
-        let lost = step.verdict.is_some() && session_sent && !sent.renewed && relay.lost_session(&sent.our_id_text);
+        let lost = step.verdict.is_some() && session_sent && relay.lost_session(&sent.our_id_text);
         sent.relay = Some(relay);
         *own += begun.elapsed();
+        if lost && sent.renewed {
+            let verdict = Some(Err(Refusal::UpstreamUnavailable(Unavailable::Session)));
+            return Ok(Some(Step { verdict, ..Step::default() }));
+        }
         if lost {
             let mut error = Error::explain(RENEW, "the server lost our session");
             error.set_retry(true);

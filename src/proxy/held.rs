@@ -228,6 +228,9 @@ impl Session for Held {
     async fn write_response_header(&mut self, resp: Box<ResponseHeader>, end: bool) -> Result<()> {
         self.head = None;
         self.note_end(end);
+        if resp.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close") {
+            self.session_mut().set_keepalive(None);
+        }
         self.session_mut().write_response_header(resp).await
     }
 
