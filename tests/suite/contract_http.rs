@@ -682,7 +682,10 @@ fn past_the_limit_in_flight_the_gateway_is_overloaded() {
         }
         up.open("go");
         assert_eq!(pending.finish().await.0.said(), "done");
-        ann.call("demo_slow", json!({})).await.ok();
+        crate::support::eventually("the place is free again", async || {
+            (ann.call("demo_slow", json!({})).await.status == 200).then_some(())
+        })
+        .await;
     });
 }
 

@@ -384,11 +384,11 @@ fn past_max_in_flight_calls_are_not_attempted() {
         }
         up.open("go");
         assert_eq!(pending.finish().await.0.said(), "done");
+        gw.until_metric("toolgate_in_flight", &[("server", "demo")], |n| n == 0.0).await;
         for _ in 0..2 {
             client.call("demo_t", json!({})).await.ok(); // what was not attempted spent no token
         }
         assert_eq!(up.calls().len(), 3);
-        gw.until_metric("toolgate_in_flight", &[("server", "demo")], |n| n == 0.0).await;
     });
 }
 
