@@ -29,7 +29,8 @@ pub(super) fn run(path: &Path) -> ExitCode {
 
 /// The log goes to standard error. The `log` crate is not bridged: Pingora's error texts carry raw heads, keys included.
 pub(super) fn start_log(level: LogLevel, format: LogFormat) {
-    let filter = EnvFilter::new(level.as_str());
+    // Our own words only: other crates speak of addresses, statements and bytes.
+    let filter = EnvFilter::new(format!("off,toolgate={}", level.as_str()));
     let base = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let _ = match format {
         LogFormat::Json => tracing::subscriber::set_global_default(

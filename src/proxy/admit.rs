@@ -183,7 +183,6 @@ impl Gateway {
             relay: None,
             refused: None,
             streams: false,
-            begun: false,
             answered: false,
             deadline,
             admitted,

@@ -145,8 +145,6 @@ pub(super) struct Sent {
     pub(super) refused: Option<Refusal>,
     /// The client gets a stream.
     pub(super) streams: bool,
-    /// Something of the answer was already handed on.
-    pub(super) begun: bool,
     pub(super) answered: bool,
     pub(super) deadline: tokio::time::Instant,
 }

@@ -12,7 +12,7 @@ use pingora::{
 use super::{
     context::{Call, Context, Gateway, Sent},
     edge::dress,
-    held::{ANSWERED, DEADLINE, UNFINISHED},
+    held::{DEADLINE, UNFINISHED},
     relay::{Relay, ServerHead, Step},
     respond::{self, JSON, SSE, Takes},
     to_server::REFUSED,
@@ -87,9 +87,6 @@ impl Gateway {
         }
         self.answer_aside(&step, ctx);
         let Some(verdict) = step.verdict else {
-            if let Some(sent) = ctx.sent_mut() {
-                sent.begun |= !out.is_empty();
-            }
             ctx.bytes_out += u64::try_from(out.len()).unwrap_or(u64::MAX);
             *body = Some(out.into());
             return Ok(());
@@ -120,7 +117,8 @@ impl Gateway {
             return Error::e_explain(ErrorType::InternalError, "a body to nothing");
         };
         if sent.answered {
-            return if chunk.is_empty() { Ok(None) } else { Error::e_explain(ANSWERED, "the server goes on") };
+            // Never interpreted. The held session cuts off a server that goes on.
+            return Ok(None);
         }
         let Some(mut relay) = sent.relay.take() else {
             return Error::e_explain(ErrorType::InternalError, "a body without a head");
@@ -141,13 +139,9 @@ impl Gateway {
             Step { verdict: Some(Err(Refusal::Internal)), ..Step::default() }
         });
         let session_sent = sent.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());
-        let lost = step.verdict.is_some() && session_sent && relay.lost_session(&sent.our_id_text);
+        let lost = step.verdict.is_some() && session_sent && !sent.renewed && relay.lost_session(&sent.our_id_text);
         sent.relay = Some(relay);
         *own += begun.elapsed();
-        if lost && sent.renewed {
-            let verdict = Some(Err(Refusal::UpstreamUnavailable(Unavailable::Session)));
-            return Ok(Some(Step { verdict, ..Step::default() }));
-        }
         if lost {
             let mut error = Error::explain(RENEW, "the server lost our session");
             error.set_retry(true);
@@ -236,10 +230,9 @@ impl Gateway {
         if matches!(refusal, Refusal::UpstreamTimeout { sent: true }) {
             self.cancel(sent);
         }
-        let begun = sent.begun;
         sent.refused = Some(refusal.clone());
         sent.answered = true;
-        self.finish(session, ctx, &refusal, begun).await;
+        self.finish(session, ctx, &refusal).await;
         end
     }
 
@@ -287,8 +280,8 @@ impl Gateway {
         }
     }
 
-    async fn finish(&self, session: &mut Session, ctx: &mut Context, refusal: &Refusal, begun: bool) {
-        if !begun {
+    async fn finish(&self, session: &mut Session, ctx: &mut Context, refusal: &Refusal) {
+        if session.response_written().is_none() {
             let answer = match refusal.row().surface {
                 Surface::ToolResult if ctx.sent_mut().is_some_and(|sent| sent.streams) => {
                     let message = ctx

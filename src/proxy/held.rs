@@ -40,7 +40,7 @@ use tokio::{
 /// The wall clock of the call passed.
 pub(super) const DEADLINE: ErrorType = ErrorType::Custom("deadline");
 /// The answer is out; the server goes on talking and is cut off.
-pub(super) const ANSWERED: ErrorType = ErrorType::Custom("answered");
+const ANSWERED: ErrorType = ErrorType::Custom("answered");
 /// The server's response ended without a body that `relay.rs` could judge.
 pub(super) const UNFINISHED: ErrorType = ErrorType::Custom("unfinished");
 
