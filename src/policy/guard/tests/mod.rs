@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
 
 mod cases;
+mod cost;
 mod detectors;
+mod screening;
 
 use crate::model::records::{Detector, GuardAction, GuardStage, Guardrail, OnEngineError};
 
