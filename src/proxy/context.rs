@@ -12,11 +12,15 @@ use std::{
 use bytes::Bytes;
 use rand::Rng as _;
 
-use super::{Shared, held::Signals, relay::Relay, respond::Takes};
+use super::{Shared, relay::Relay, respond::Takes, signals::Signals};
 use crate::{
     access_log::AccessLog,
     budget::{Failures, clock_nanos},
-    call::{Admitted, Asked, Now, attribution::Attribution, input::Note},
+    call::{
+        Admitted, Asked, Now,
+        attribution::Attribution,
+        input::{Asking, Note},
+    },
     metrics::Metrics,
     model::id::RequestId,
     policy::{
@@ -143,6 +147,8 @@ pub(super) struct Sent {
     pub(super) relay: Option<Relay>,
     /// The verdict that ended the call, for the record.
     pub(super) refused: Option<Refusal>,
+    /// A result that was released, but for external engines that are to be asked first.
+    pub(super) pending: Option<(Vec<u8>, Asking)>,
     /// The client gets a stream.
     pub(super) streams: bool,
     pub(super) answered: bool,

@@ -18,8 +18,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Gateway, framing,
-    held::{Held, Signals},
+    held::Held,
     respond::{self, Answer, Takes},
+    signals::Signals,
 };
 use crate::{
     call::Asked,

@@ -58,8 +58,14 @@ fn text_is_found_wherever_it_hides() {
         (r#"{"text":"broken {\\\"a\\\":\\\"\\\\u0041KIAQWERTYUIOPASDFGH\\\""}"#, Place::Value),
         (r#"{"text":"{\\\"a\\\":\\\"\\\\uff21KIAQWERTYUIOPASDFGH\\\"}"}"#, Place::Value),
         (r#"{"content":[{"type":"text","text":"AKIAQWERTY"},{"type":"text","text":"UIOPASDFGH"}]}"#, Place::Joined),
-        (r#"{"content":[{"text":"AKIAQ","type":"text"},{"text":"WERTYUIOP","type":"text"},{"text":"ASDFGH","type":"text"}]}"#, Place::Joined),
-        (r#"{"content":[{"type":"resource","resource":{"uri":"x","mimeType":"text/plain","blob":"{b64of:key AKIAQWERTYUIOPASDFGH}"}}]}"#, Place::Blob),
+        (
+            r#"{"content":[{"text":"AKIAQ","type":"text"},{"text":"WERTYUIOP","type":"text"},{"text":"ASDFGH","type":"text"}]}"#,
+            Place::Joined,
+        ),
+        (
+            r#"{"content":[{"type":"resource","resource":{"uri":"x","mimeType":"text/plain","blob":"{b64of:key AKIAQWERTYUIOPASDFGH}"}}]}"#,
+            Place::Blob,
+        ),
         (r#"{"blob":"{b64of:é AKIAQWERTYUIOPASDFGH}","mimeType":"image/png"}"#, Place::Blob),
         (r#"{"structuredContent":{"a":[[{"b":"{luhn:411111111111111}"}]]}}"#, Place::Value),
         (r#"["x","AKIAQWERTYUIOPASDFGH"]"#, Place::Value),
@@ -95,7 +101,9 @@ fn a_split_is_found_between_long_blocks_and_only_there() {
     let block = plan(&[rule(secrets(), GuardAction::Block)]);
     let filler = "lorem ipsum ".repeat(500);
     let of = |first: &str, second: &str| {
-        format!(r#"{{"content":[{{"type":"text","text":"{filler}{first}"}},{{"type":"text","text":"{second}{filler}"}}]}}"#)
+        format!(
+            r#"{{"content":[{{"type":"text","text":"{filler}{first}"}},{{"type":"text","text":"{second}{filler}"}}]}}"#
+        )
     };
     assert!(is_blocked(&block, &of("AKIAQWERTY", "UIOPASDFGH ")));
     assert!(!is_blocked(&block, &of("AKIAQWERTY ", "UIOPASDFGH ")));
@@ -176,7 +184,10 @@ fn a_rule_looks_at_its_stage_only() {
 
 #[test]
 fn engines_are_named_with_the_texts_to_send() {
-    let engine = Detector::Engine { url: "http://127.0.0.1:1/".to_owned(), timeout: Span(std::time::Duration::from_millis(300)) };
+    let engine = Detector::Engine {
+        url: "http://127.0.0.1:1/".to_owned(),
+        timeout: Span(std::time::Duration::from_millis(300)),
+    };
     let plan = plan(&[rule(secrets(), GuardAction::Block), rule(engine, GuardAction::Block)]);
     let screening = screened(&plan, br#"{"a":"x","n":[1.50,"\u0041KIA"]}"#);
     assert_eq!(screening.engines, [1]);
@@ -376,7 +387,10 @@ fn the_credential_we_hold_is_found_in_every_encoding() {
     for echo in echoes {
         let text = format!("said: {echo} end");
         let masked = mask.mask_text(&text).unwrap_or_else(|| panic!("not found: {echo}"));
-        assert!(masked.contains("[redacted:credential]") && masked.starts_with("said: ") && masked.ends_with(" end"), "{masked}");
+        assert!(
+            masked.contains("[redacted:credential]") && masked.starts_with("said: ") && masked.ends_with(" end"),
+            "{masked}"
+        );
         let left = masked.replace("[redacted:credential]", "");
         assert!(left.len() < "said:  end".len() + 12 || echo.len() > 60, "{left}");
         let raw = serde_json::to_string(&serde_json::json!({ "a": [text.clone()], text: 1 })).unwrap();
