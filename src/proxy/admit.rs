@@ -238,6 +238,7 @@ impl Gateway {
     /// Writes a whole answer.
     pub(super) async fn write(&self, session: &mut Session, ctx: &mut Context, answer: Answer) -> Result<()> {
         ctx.status = answer.status;
+        ctx.leave();
         if answer.status == GONE {
             if let Some(signals) = &ctx.signals {
                 signals.spoil();

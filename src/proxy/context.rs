@@ -35,6 +35,9 @@ use crate::{
 #[derive(Clone)]
 pub struct Gateway(pub(super) Shared);
 
+/// Takes an organization's id and a slug; neither waits nor locks.
+pub type Rediscover = Box<dyn Fn(&str, &str) + Send + Sync>;
+
 /// What all requests share.
 pub struct State {
     /// The published policy.
@@ -54,7 +57,7 @@ pub struct State {
     /// The zero of [`Now::nanos`].
     pub started: Instant,
     /// Asked when a server says that its tools changed: organization and slug.
-    pub rediscover: Box<dyn Fn(&str, &str) + Send + Sync>,
+    pub rediscover: Rediscover,
 }
 
 impl Gateway {
@@ -209,6 +212,14 @@ impl Context {
         match &mut self.call {
             Call::Sent(sent) => Some(sent),
             Call::Reading | Call::Done(_) => None,
+        }
+    }
+
+    /// Gives back the places at the server and at the gateway, before the caller has its answer and asks for more.
+    pub(super) fn leave(&mut self) {
+        self.place = None;
+        if let Some(sent) = self.sent_mut() {
+            sent.admitted.permit = None;
         }
     }
 

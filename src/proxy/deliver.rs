@@ -35,7 +35,7 @@ impl Gateway {
             return Error::e_explain(ErrorType::InternalError, "a response to nothing");
         };
         sent.answered_at = Some(Instant::now());
-        sent.admitted.permit.answered();
+        sent.admitted.answered();
         let text = |name: &str| response.headers.get(name).and_then(|value| value.to_str().ok());
         let head = ServerHead {
             status: response.status.as_u16(),
@@ -100,6 +100,7 @@ impl Gateway {
         if let Some(signals) = &ctx.signals {
             signals.set_answered();
         }
+        ctx.leave();
         *body = Some(out.into());
         Ok(())
     }
@@ -196,7 +197,8 @@ impl Gateway {
             (self.0.rediscover)(&server.organization, &server.slug);
         }
         let Some(spoken) = sent.spoken.as_ref().filter(|spoken| spoken.revision.era() == Era::Legacy) else { return };
-        for (id, method) in step.asked.iter().cloned() {
+        for (id, method) in &step.asked {
+            let (id, method) = (id.clone(), method.clone());
             let (client, target) = (Arc::clone(&self.0.client), Arc::clone(&server.upstream.target));
             let (revision, session) = (spoken.revision, spoken.session().map(str::to_owned));
             tokio::spawn(async move {

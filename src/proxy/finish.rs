@@ -95,7 +95,7 @@ impl Gateway {
         let unavailable = |cause| Some(Refusal::UpstreamUnavailable(cause));
         let timed_out = || {
             if sent.sent {
-                sent.admitted.permit.failed(now_ms);
+                sent.admitted.failed(now_ms);
             }
             Some(Refusal::UpstreamTimeout { sent: sent.sent })
         };
@@ -134,6 +134,7 @@ impl Gateway {
     }
 
     async fn finish(&self, session: &mut Session, ctx: &mut Context, refusal: &Refusal) {
+        ctx.leave();
         if session.response_written().is_none() {
             let answer = match refusal.row().surface {
                 Surface::ToolResult if ctx.sent_mut().is_some_and(|sent| sent.streams) => {

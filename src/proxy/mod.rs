@@ -33,7 +33,7 @@ use pingora::{
     upstreams::peer::HttpPeer,
 };
 
-pub use context::{Context, Gateway, State};
+pub use context::{Context, Gateway, Rediscover, State};
 pub use edge::Edge;
 
 #[async_trait]

@@ -42,7 +42,7 @@ impl Gateway {
                 Err(_) => return Error::e_explain(DEADLINE, "the call's time limit"),
                 Ok(Err(error)) => {
                     if matches!(error, AskError::Client(_)) {
-                        sent.admitted.permit.failed(now_ms);
+                        sent.admitted.failed(now_ms);
                     }
                     sent.refused = Some(no_session(error));
                     return Error::e_explain(REFUSED, "a verdict of ours");
@@ -52,7 +52,7 @@ impl Gateway {
             sent.body = body(sent).into();
         }
         let Ok(peer) = server.upstream.peer(sent.deadline.into_std().saturating_duration_since(Instant::now())) else {
-            sent.admitted.permit.failed(now_ms);
+            sent.admitted.failed(now_ms);
             return refuse(sent, Unavailable::Connect);
         };
         Ok(Box::new(peer))
@@ -102,7 +102,7 @@ impl Gateway {
     pub(super) fn note_unconnected(&self, peer: &HttpPeer, ctx: &mut Context) {
         let now_ms = self.nanos() / 1_000_000;
         if let Some(sent) = ctx.sent_mut() {
-            sent.admitted.permit.failed(now_ms);
+            sent.admitted.failed(now_ms);
             if let Some(address) = peer.address().as_inet() {
                 sent.admitted.checked.server.upstream.addresses.note(*address, false);
             }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    guard::{CredentialMask, GuardPlan, GuardRule},
+    guard::{self, CredentialMask, GuardPlan, GuardRule},
     snapshot::{OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
     views,
 };
@@ -87,6 +87,9 @@ impl Handles {
 /// # Errors
 /// Every fault, if any is an error.
 pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, Vec<Fault>), Vec<Fault>> {
+    if let Err(why) = guard::warm() {
+        return Err(vec![Fault::error(None, format!("the shipped guardrail rules: {why}"))]);
+    }
     let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new() };
     let settings = Arc::new(settings(inputs));
     let organizations = compiler.organizations();
