@@ -10,8 +10,12 @@ use super::rules::Check;
 /// The check of the secret rule `id`; rules without one pass.
 pub(super) fn of_secret(id: &str) -> Check {
     match id {
-        "github-personal-access-token" | "github-oauth-token" | "github-user-token" | "github-app-token"
-        | "github-refresh-token" | "npm-token" => checksummed,
+        "github-personal-access-token"
+        | "github-oauth-token"
+        | "github-user-token"
+        | "github-app-token"
+        | "github-refresh-token"
+        | "npm-token" => checksummed,
         "jwt" => jwt,
         "private-key" => private_key,
         "database-url" => database_url,
@@ -132,12 +136,12 @@ fn private_key(text: &[u8], _: &Range<usize>, whole: &Range<usize>) -> bool {
 }
 
 fn database_url(text: &[u8], secret: &Range<usize>, whole: &Range<usize>) -> bool {
-    has_database_scheme(text, whole.start) && is_url_password(text, secret, whole)
+    has_database_scheme(text, whole.start) && is_url_password(text, secret)
 }
 
 fn basic_auth_url(text: &[u8], secret: &Range<usize>, whole: &Range<usize>) -> bool {
     let scheme = scheme_before(text, whole.start);
-    !scheme.is_empty() && !has_database_scheme(text, whole.start) && is_url_password(text, secret, whole)
+    !scheme.is_empty() && !has_database_scheme(text, whole.start) && is_url_password(text, secret)
 }
 
 fn scheme_before(text: &[u8], end: usize) -> &[u8] {
@@ -152,23 +156,34 @@ fn scheme_before(text: &[u8], end: usize) -> &[u8] {
 
 fn has_database_scheme(text: &[u8], end: usize) -> bool {
     const SCHEMES: [&[u8]; 17] = [
-        b"postgres", b"postgresql", b"mysql", b"mysql2", b"mariadb", b"mongodb", b"redis", b"rediss", b"valkey", b"amqp", b"amqps",
-        b"mssql", b"sqlserver", b"clickhouse", b"cockroachdb", b"oracle", b"nats",
+        b"postgres",
+        b"postgresql",
+        b"mysql",
+        b"mysql2",
+        b"mariadb",
+        b"mongodb",
+        b"redis",
+        b"rediss",
+        b"valkey",
+        b"amqp",
+        b"amqps",
+        b"mssql",
+        b"sqlserver",
+        b"clickhouse",
+        b"cockroachdb",
+        b"oracle",
+        b"nats",
     ];
     let scheme = scheme_before(text, end).to_ascii_lowercase();
     let scheme = scheme.split(|&byte| byte == b'+').next().unwrap_or_default();
     SCHEMES.contains(&scheme)
 }
 
-/// Not a variable, not a row of stars, and not `user:password`, which is how URLs are explained.
-fn is_url_password(text: &[u8], secret: &Range<usize>, whole: &Range<usize>) -> bool {
+/// Not a variable, not a row of stars.
+fn is_url_password(text: &[u8], secret: &Range<usize>) -> bool {
     let password = slice(text, secret);
-    let user = slice(text, &(whole.start + 3..secret.start.saturating_sub(1))).to_ascii_lowercase();
-    let lower = password.to_ascii_lowercase();
     let is_variable = password.iter().any(|byte| matches!(byte, b'{' | b'}' | b'$' | b'[' | b']' | b'(' | b')'));
-    let is_word = matches!(lower.as_slice(), b"password" | b"passwd" | b"pass" | b"pwd" | b"secret" | b"xxx")
-        && matches!(user.as_slice(), b"" | b"user" | b"username" | b"usr" | b"name" | b"login" | b"id");
-    !is_variable && !is_word && !is_one_letter(password)
+    !is_variable && !is_one_letter(password)
 }
 
 /// Long enough, and no word of prose (`Bearer authentication`) or of a manual (`Bearer YOUR_ACCESS_TOKEN`).
@@ -176,7 +191,8 @@ fn bearer(text: &[u8], secret: &Range<usize>, _: &Range<usize>) -> bool {
     let token = slice(text, secret);
     let digits = token.iter().filter(|byte| byte.is_ascii_digit()).count();
     let is_shout = token.iter().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'-' | b'.'));
-    let is_lower = token.iter().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'.' | b'/' | b'_' | b'='));
+    let is_lower =
+        token.iter().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'.' | b'/' | b'_' | b'='));
     if is_one_letter(token) || is_shout {
         return false;
     }

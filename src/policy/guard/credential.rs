@@ -151,7 +151,9 @@ fn readings(value: &[u8]) -> Vec<Vec<u8>> {
             readings.push(token.to_vec());
             if scheme.eq_ignore_ascii_case(b"basic") {
                 let decoded = base64_bytes(token);
-                readings.extend(decoded.iter().position(|&byte| byte == b':').map(|at| decoded.split_at(at + 1).1.to_vec()));
+                readings.extend(
+                    decoded.iter().position(|&byte| byte == b':').map(|at| decoded.split_at(at + 1).1.to_vec()),
+                );
                 readings.push(decoded);
             }
         }

@@ -70,7 +70,9 @@ impl Run<'_> {
             character if is_selector(character) => {
                 foreign(self.before) || self.before.is_some_and(|key| key.is_ascii_digit() || matches!(key, '#' | '*'))
             }
-            '\u{034F}' | '\u{180B}'..='\u{180F}' | '\u{17B4}' | '\u{17B5}' => foreign(self.before) && foreign(self.after),
+            '\u{034F}' | '\u{180B}'..='\u{180F}' | '\u{17B4}' | '\u{17B5}' => {
+                foreign(self.before) && foreign(self.after)
+            }
             _ => false,
         }
     }
@@ -93,6 +95,9 @@ const fn is_right_to_left(character: char) -> bool {
 
 /// Whether a reader sees nothing of this character. The same set is removed from the normalised view.
 pub(super) const fn is_invisible(character: char) -> bool {
+    if character < '\u{AD}' {
+        return false;
+    }
     matches!(
         character,
         '\u{00AD}'

@@ -6,12 +6,7 @@
 use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
-use regex_automata::{
-    Anchored, Input, MatchKind,
-    hybrid::dfa,
-    nfa::thompson,
-    util::syntax,
-};
+use regex_automata::{Anchored, Input, MatchKind, hybrid::dfa, nfa::thompson, util::syntax};
 
 use super::work::{Finding, Overrun, Work};
 
@@ -55,8 +50,10 @@ impl Patterns {
         if patterns.is_empty() || patterns.len() > PATTERNS_MAX {
             return Err(format!("`patterns` must name 1 to {PATTERNS_MAX} expressions"));
         }
-        let compiled: Result<Vec<Pattern>, String> =
-            patterns.iter().map(|text| Pattern::compile(text).map_err(|error| format!("pattern `{text}`: {error}"))).collect();
+        let compiled: Result<Vec<Pattern>, String> = patterns
+            .iter()
+            .map(|text| Pattern::compile(text).map_err(|error| format!("pattern `{text}`: {error}")))
+            .collect();
         Ok(Self { patterns: compiled?.into() })
     }
 
@@ -66,7 +63,13 @@ impl Patterns {
     }
 
     /// Finds matches in one text.
-    pub(super) fn scan(&self, text: &str, want: Want, work: &mut Work, found: &mut Vec<Finding>) -> Result<(), Overrun> {
+    pub(super) fn scan(
+        &self,
+        text: &str,
+        want: Want,
+        work: &mut Work,
+        found: &mut Vec<Finding>,
+    ) -> Result<(), Overrun> {
         for pattern in self.patterns.iter() {
             work.spend(text.len())?;
             let Some(first) = pattern.regex.find(text) else { continue };
@@ -82,14 +85,13 @@ impl Patterns {
 
 impl Pattern {
     fn compile(text: &str) -> Result<Self, String> {
-        let regex = RegexBuilder::new(text)
-            .size_limit(PATTERN_BYTES_MAX)
-            .dfa_size_limit(CACHE_BYTES_MAX)
-            .build()
-            .map_err(|error| match error {
-                regex::Error::CompiledTooBig(limit) => format!("it is larger than {limit} bytes when compiled"),
-                other => last_line(&other.to_string()),
-            })?;
+        let regex =
+            RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).dfa_size_limit(CACHE_BYTES_MAX).build().map_err(
+                |error| match error {
+                    regex::Error::CompiledTooBig(limit) => format!("it is larger than {limit} bytes when compiled"),
+                    other => last_line(&other.to_string()),
+                },
+            )?;
         let shortest = syntax::parse(text).ok().and_then(|parsed| parsed.properties().minimum_len());
         if shortest.is_none_or(|bytes| bytes == 0) {
             return Err("it can match the empty text, and so everything".to_owned());
@@ -185,4 +187,3 @@ fn end_of_match(
     let Ok(last) = forward.next_eoi_state(cache, state) else { return Ok(None) };
     Ok(Some(if last.is_match() { Some(text.len()) } else { end }))
 }
-

@@ -258,9 +258,9 @@ impl Searcher {
             return None;
         }
         match self {
-            Self::Packed(searcher) => searcher
-                .find_in(text, (from..text.len()).into())
-                .map(|hit| (hit.start(), hit.pattern().as_usize())),
+            Self::Packed(searcher) => {
+                searcher.find_in(text, (from..text.len()).into()).map(|hit| (hit.start(), hit.pattern().as_usize()))
+            }
             Self::Automaton(automaton) => automaton
                 .find(aho_corasick::Input::new(text).range(from..))
                 .map(|hit| (hit.start(), hit.pattern().as_usize())),

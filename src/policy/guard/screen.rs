@@ -196,9 +196,7 @@ pub(super) fn distinct(corpus: &Corpus, found: &[Finding]) -> Vec<(&'static str,
     located.sort_by(|(kind, one), (other, two)| (one.place, kind, place(one)).cmp(&(two.place, other, place(two))));
     located.dedup_by(|(kind, next), (before_kind, before)| {
         let is_again = kind == before_kind && next.place == before.place && overlap(before, next);
-        if is_again
-            && let (Some((_, range)), Some((_, more))) = (before.parts.first_mut(), next.parts.first())
-        {
+        if is_again && let (Some((_, range)), Some((_, more))) = (before.parts.first_mut(), next.parts.first()) {
             range.end = range.end.max(more.end);
         }
         is_again
@@ -213,4 +211,3 @@ fn overlap(before: &Located, next: &Located) -> bool {
         _ => false,
     }
 }
-

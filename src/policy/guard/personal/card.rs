@@ -8,7 +8,8 @@ const DIGITS_MIN: usize = 12;
 const DIGITS_MAX: usize = 19;
 
 /// How cards are printed in groups, longest first.
-const LAYOUTS: [&[usize]; 6] = [&[4, 4, 4, 4, 3], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 1], &[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
+const LAYOUTS: [&[usize]; 6] =
+    [&[4, 4, 4, 4, 3], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 1], &[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
 
 /// Whether a card may start with this run.
 pub(super) const fn may_start(run: Run) -> bool {
@@ -21,7 +22,8 @@ pub(super) fn read(text: &[u8], run: Run) -> Option<Range<usize>> {
         return None;
     }
     if run.len() != 4 {
-        let is_card = !is_last_of_uuid(text, run) && ends_number(text, run.end) && is_card(text.get(run.start..run.end)?);
+        let is_card =
+            !is_last_of_uuid(text, run) && ends_number(text, run.end) && is_card(text.get(run.start..run.end)?);
         return is_card.then_some(run.start..run.end);
     }
     let (mut ends, mut lens, mut at) = (vec![run.end], vec![run.len()], run);
@@ -66,8 +68,12 @@ fn is_card(text: &[u8]) -> bool {
 /// The first digit of the check: doubled every second from the right, the sum ends in 0.
 pub(super) fn luhn(digits: &[u8]) -> bool {
     let doubled = |digit: u8| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
-    let sum: u32 =
-        digits.iter().rev().enumerate().map(|(at, &digit)| u32::from(if at % 2 == 1 { doubled(digit) } else { digit })).sum();
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(at, &digit)| u32::from(if at % 2 == 1 { doubled(digit) } else { digit }))
+        .sum();
     sum.is_multiple_of(10) && digits.iter().any(|&digit| digit != 0)
 }
 
@@ -79,14 +85,15 @@ fn issuer_has_length(digits: &[u8]) -> bool {
     match len {
         _ if p1 == 4 => matches!(len, 13 | 16 | 19),
         _ if matches!(p2, 34 | 37) => len == 15,
-        _ if (300..=305).contains(&p3) || p4 == 3095 || matches!(p2, 36 | 38 | 39) => matches!(len, 14 | 16),
+        _ if p2 == 36 => matches!(len, 14 | 16),
+        _ if (300..=305).contains(&p3) || p4 == 3095 || matches!(p2, 38 | 39) => len == 14,
         _ if (3528..=3589).contains(&p4) => (16..=19).contains(&len),
         _ if matches!(p4, 2131 | 1800) => len == 15,
-        _ if (51..=55).contains(&p2) || (2221..=2720).contains(&p4) || p4 == 9792 => len == 16,
+        _ if (51..=55).contains(&p2) || (2221..=2720).contains(&p4) || p4 == 9792 || p2 == 81 => len == 16,
         _ if (2200..=2204).contains(&p4) => (16..=19).contains(&len),
         _ if is_maestro(p4) => matches!(len, 12 | 14 | 15 | 16 | 18 | 19),
         _ if matches!(p2, 50 | 56 | 57 | 58) => matches!(len, 16 | 18 | 19),
-        _ if p4 == 6011 || (644..=649).contains(&p3) || matches!(p2, 60 | 62 | 65 | 81) => (16..=19).contains(&len),
+        _ if p4 == 6011 || (644..=649).contains(&p3) || matches!(p2, 60 | 62 | 65) => (16..=19).contains(&len),
         _ => false,
     }
 }

@@ -56,29 +56,40 @@ fn domain_after(text: &[u8], from: usize) -> usize {
 }
 
 fn is_local(local: &[u8]) -> bool {
-    !local.is_empty() && local.len() <= LOCAL_BYTES_MAX && !local.windows(2).any(|pair| pair == b"..") && !local.ends_with(b".")
+    !local.is_empty()
+        && local.len() <= LOCAL_BYTES_MAX
+        && !local.windows(2).any(|pair| pair == b"..")
+        && !local.ends_with(b".")
 }
 
 /// At least two labels, the last of letters only (or punycode) and no file ending.
 fn is_domain(domain: &[u8]) -> bool {
     let mut labels = domain.split(|&byte| byte == b'.').rev();
     let Some(top) = labels.next() else { return false };
-    let is_label = |label: &[u8]| {
-        (1..=63).contains(&label.len()) && !label.starts_with(b"-") && !label.ends_with(b"-")
-    };
+    let is_label = |label: &[u8]| (1..=63).contains(&label.len()) && !label.starts_with(b"-") && !label.ends_with(b"-");
     let is_top = top.len() >= 2
         && (top.iter().all(|byte| byte.is_ascii_alphabetic() || *byte >= 0x80) || top.starts_with(b"xn--"))
         && !FILE_ENDINGS.iter().any(|ending| top.eq_ignore_ascii_case(ending.as_bytes()));
     let mut count = 0;
-    domain.len() <= DOMAIN_BYTES_MAX && is_top && labels.all(|label| { count += 1; is_label(label) }) && count > 0
+    domain.len() <= DOMAIN_BYTES_MAX
+        && is_top
+        && labels.all(|label| {
+            count += 1;
+            is_label(label)
+        })
+        && count > 0
 }
 
 /// `https://user:password@host`: that is a URL's user information.
 fn is_in_authority(text: &[u8], start: usize) -> bool {
     let window = text.get(start.saturating_sub(128)..start).unwrap_or_default();
-    let word = window.iter().rposition(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'<' | 0)).map_or(0, |at| at + 1);
+    let word = window
+        .iter()
+        .rposition(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'<' | 0))
+        .map_or(0, |at| at + 1);
     let word = window.get(word..).unwrap_or_default();
-    memchr::memmem::rfind(word, b"://").is_some_and(|at| !word.get(at + 3..).unwrap_or_default().iter().any(|byte| matches!(byte, b'/' | b'?' | b'#')))
+    memchr::memmem::rfind(word, b"://")
+        .is_some_and(|at| !word.get(at + 3..).unwrap_or_default().iter().any(|byte| matches!(byte, b'/' | b'?' | b'#')))
 }
 
 /// `git@host:path`: an address of `ssh`, not of a person.

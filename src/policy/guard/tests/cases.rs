@@ -24,7 +24,8 @@ pub(super) fn read(file: &str) -> Vec<Case> {
     lines
         .map(|(at, line)| {
             let mut fields = line.splitn(3, ' ');
-            let (kind, sign, text) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap_or_default());
+            let (kind, sign, text) =
+                (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap_or_default());
             assert!(matches!(sign, "+" | "-"), "{file}:{}: the sign is + or -", at + 1);
             Case { line: at + 1, kind: kind.to_owned(), sign: sign.chars().next().unwrap(), text: text.to_owned() }
         })
@@ -122,13 +123,15 @@ fn expand_macro(inside: &str, random: &mut Random) -> Option<String> {
         "luhn" => {
             let digits: Vec<u32> = argument.chars().filter_map(|c| c.to_digit(10)).collect();
             let double = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
-            let sum: u32 = digits.iter().rev().enumerate().map(|(at, &d)| if at % 2 == 0 { double(d) } else { d }).sum();
+            let sum: u32 =
+                digits.iter().rev().enumerate().map(|(at, &d)| if at % 2 == 0 { double(d) } else { d }).sum();
             Some(format!("{argument}{}", (10 - sum % 10) % 10))
         }
         "iban" => {
             let (country, account) = argument.split_at(2);
             let plain: String = account.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
-            let number: String = format!("{plain}{country}00").chars().map(|c| c.to_digit(36).unwrap().to_string()).collect();
+            let number: String =
+                format!("{plain}{country}00").chars().map(|c| c.to_digit(36).unwrap().to_string()).collect();
             let remainder = number.bytes().fold(0u32, |value, digit| (value * 10 + u32::from(digit - b'0')) % 97);
             Some(format!("{country}{:02}{account}", 98 - remainder))
         }

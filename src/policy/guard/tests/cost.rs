@@ -30,7 +30,8 @@ fn keywords_of(file: &str) -> Vec<String> {
 
 #[test]
 fn clean_text_costs_little_for_each_byte_at_any_size() {
-    let page = "The build took 12.5 s on 2024-01-15; see https://example.com/a/b?page=2 for (3/4) of it. Key ideas follow.\n";
+    let page =
+        "The build took 12.5 s on 2024-01-15; see https://example.com/a/b?page=2 for (3/4) of it. Key ideas follow.\n";
     for detector in [secrets(), personal(), Detector::PromptInjection, Detector::InvisibleText] {
         let name = detector.name();
         let (small, _) = cost(detector.clone(), &page.repeat(10));
@@ -60,9 +61,32 @@ fn a_text_stuffed_with_all_keywords_is_looked_at_within_the_allowance() {
 #[test]
 fn only_known_texts_cost_more_than_the_allowance() {
     let worst = [
-        "@", "a@", "a@b.", "+1", "+1 ", "4111 ", "DE89", "1-", "123-45-", "://a:", "://:a@", "-----BEGIN PRIVATE KEY-----",
-        "sk-", "sk-a", "ignore previous ", "before ", "\u{200b}", "a\u{200d}", "https://", "www.", "](//", "https://a(",
-        "\\u0041", "0", "<important>", "-eyJhbGciOiJI",
+        "@",
+        "a@",
+        "a@b.",
+        "+1",
+        "+1 ",
+        "4111 ",
+        "DE89",
+        "1-",
+        "123-45-",
+        "://a:",
+        "://:a@",
+        "-----BEGIN PRIVATE KEY-----",
+        "sk-",
+        "sk-a",
+        "ignore previous ",
+        "before ",
+        "\u{200b}",
+        "a\u{200d}",
+        "https://",
+        "www.",
+        "](//",
+        "https://a(",
+        "\\u0041",
+        "0",
+        "<important>",
+        "-eyJhbGciOiJI",
     ];
     let detectors = [
         secrets(),
@@ -75,13 +99,13 @@ fn only_known_texts_cost_more_than_the_allowance() {
     let mut dear = Vec::new();
     for detector in detectors {
         for text in worst {
-            let (_, outcome) = cost(detector.clone(), &text.repeat(64 * 1024 / text.len()));
+            let (_, outcome) = cost(detector.clone(), &text.repeat(16 * 1024 / text.len()));
             if outcome.is_err() {
                 dear.push((detector.name(), text));
             }
         }
     }
-    assert_eq!(dear, [("secrets", "-eyJhbGciOiJI")]);
+    assert_eq!(dear, [("secrets", "-eyJhbGciOiJI"), ("urls", "://:a@")]);
 }
 
 #[test]

@@ -47,13 +47,14 @@ fn fault(rule: &GuardRule, case: &Case, seed: u64) -> Option<String> {
     let (text, marks) = expand(&case.text, seed);
     assert_eq!(marks.is_empty(), case.sign == '-', "line {}: + has marks, - has none", case.line);
     let found = found(rule, &text);
-    let missing = marks.iter().find(|mark| {
-        !found.iter().any(|(kind, range)| range == *mark && (*kind == case.kind || case.kind == "*"))
-    });
+    let missing = marks
+        .iter()
+        .find(|mark| !found.iter().any(|(kind, range)| range == *mark && (*kind == case.kind || case.kind == "*")));
     if let Some(mark) = missing {
         return Some(format!("`{}` is not found as {} in `{text}`, but {found:?}", &text[mark.clone()], case.kind));
     }
-    let extra = found.iter().find(|(_, range)| !marks.iter().any(|mark| mark.start <= range.start && range.end <= mark.end));
+    let extra =
+        found.iter().find(|(_, range)| !marks.iter().any(|mark| mark.start <= range.start && range.end <= mark.end));
     extra.map(|(kind, range)| format!("`{}` is found as {kind} in `{text}`", &text[range.clone()]))
 }
 
@@ -104,7 +105,8 @@ fn every_secret_type_has_a_case() {
     let text = include_str!("../../../../conf/guardrails/secrets.toml");
     let ids: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("id = \"")?.strip_suffix('"')).collect();
     assert!(ids.len() >= 40, "{}", ids.len());
-    let missing: Vec<_> = ids.iter().filter(|id| !cases.iter().any(|case| case.sign == '+' && case.kind == **id)).collect();
+    let missing: Vec<_> =
+        ids.iter().filter(|id| !cases.iter().any(|case| case.sign == '+' && case.kind == **id)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
@@ -127,7 +129,8 @@ fn a_policy_that_asks_for_what_there_is_not_does_not_compile() {
     refused(Detector::Pattern { patterns: list(r"\b|foo") }, "empty text");
     refused(Detector::Pattern { patterns: list(r"\w{2000}") }, "larger than");
     refused(Detector::Urls { allow: Vec::new(), deny: Vec::new() }, "needs `allow` or `deny`");
-    for entry in ["https://example.com", "example.com/x", "example.com:443", "a b", "*", "u@example.com", "exa*ple.com"] {
+    for entry in ["https://example.com", "example.com/x", "example.com:443", "a b", "*", "u@example.com", "exa*ple.com"]
+    {
         refused(Detector::Urls { allow: list(entry), deny: Vec::new() }, "is no host");
     }
 }
@@ -142,7 +145,10 @@ fn types_narrow_a_detector() {
     let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     assert_eq!(kinds(secrets()), ["github-personal-access-token", "aws-access-key-id"]);
     assert_eq!(kinds(Detector::Secrets { types: list(&["aws"]) }), ["aws-access-key-id"]);
-    assert_eq!(kinds(Detector::Secrets { types: list(&["github_personal_access_token"]) }), ["github-personal-access-token"]);
+    assert_eq!(
+        kinds(Detector::Secrets { types: list(&["github_personal_access_token"]) }),
+        ["github-personal-access-token"]
+    );
     assert_eq!(kinds(personal()), ["email", "card"]);
     assert_eq!(kinds(Detector::PersonalData { types: list(&["email"]) }), ["email"]);
     assert_eq!(kinds(Detector::PersonalData { types: list(&["credit_card", "us_ssn"]) }), ["card"]);
