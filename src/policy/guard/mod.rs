@@ -1,8 +1,8 @@
 //! Guardrails: what may not leave in arguments or come back in results (contract §7).
 //!
 //! A [`GuardRule`] is compiled with the policy and shared; a call has a [`GuardPlan`] of the rules that apply to it.
-//! [`screen`] gathers the texts of a part of a document once, asks every rule, and answers with one [`Verdict`] and all [`Match`]es. Pure and synchronous: no clock, no socket, no lock; an external
-//! engine is only named here, and asked elsewhere.
+//! [`screen`] gathers the texts of a part of a document once, asks every rule, and answers with one [`Verdict`] and all
+//! [`Match`]es. Pure and synchronous: no clock, no socket, no lock; an external engine is only named here, and asked elsewhere.
 //!
 //! Looked at: string values, member names, numbers as written, at any depth and in `_meta`; each text with escapes read as JSON reads
 //! them (JSON within a string, one level); each of these without invisible characters and in NFKC; adjacent text blocks of
