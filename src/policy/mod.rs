@@ -1,3 +1,4 @@
 //! What is allowed, compiled.
 
 pub mod guard;
+pub mod schema;

@@ -9,13 +9,15 @@ use ahash::RandomState;
 use simd_json::{Buffers, ErrorType, INPUT_PADDING, Node as Entry, Tape};
 use thiserror::Error;
 
-use super::{DEPTH_MAX, Node, Spanned, span::Cursor};
+use super::{DEPTH_MAX, Node, Spanned, span::Source};
 
 /// A parsed document: borrows the received bytes and the scratch that holds its unescaped strings.
 #[derive(Debug)]
 pub struct Document<'a> {
     raw: &'a [u8],
     tape: Tape<'a>,
+    /// The address of the scratch, in which each string stands where it stood in `raw`.
+    base: usize,
 }
 
 /// Why a document was not accepted. Its words never repeat the input.
@@ -52,7 +54,8 @@ impl<'a> Document<'a> {
         scratch.extend_from_slice(raw);
         scratch.resize(raw.len() + INPUT_PADDING, b' ');
         let mut parser = PARSERS.try_with(RefCell::take).unwrap_or_default();
-        let mut document = Self { raw, tape: parser.tapes.pop().unwrap_or_else(empty_tape) };
+        let base = scratch.as_ptr().addr();
+        let mut document = Self { raw, base, tape: parser.tapes.pop().unwrap_or_else(empty_tape) };
         let buffers = parser.buffers.get_or_insert_with(|| Buffers::with_max_depth(0, DEPTH_MAX));
         let outcome = simd_json::fill_tape_padded(scratch, raw.len(), buffers, &mut document.tape)
             .map_err(|error| not_json(raw, &error))
@@ -77,13 +80,17 @@ impl<'a> Document<'a> {
     /// The whole document as a value with its place in [`Document::raw`].
     #[must_use]
     pub fn spanned_root(&self) -> Spanned<'_> {
-        Spanned::root(self.root(), self.raw)
+        Spanned::root(self.root(), Source::new(self.raw, self.base))
     }
 
     fn refuse_duplicates(&self, table: &mut Vec<u32>) -> Result<(), JsonFault> {
-        match first_duplicate(&self.tape.0, table) {
+        let second = first_duplicate(&self.tape.0, table).and_then(|index| self.tape.0.get(index));
+        match second {
+            Some(Entry::String(name)) => {
+                Err(JsonFault::Duplicate { position: Source::new(self.raw, self.base).offset(name) })
+            }
+            Some(_) => Err(JsonFault::Duplicate { position: 0 }),
             None => Ok(()),
-            Some(index) => Err(JsonFault::Duplicate { position: Cursor::locate(self.raw, &self.tape.0, index) }),
         }
     }
 }

@@ -100,7 +100,7 @@ impl<'d> Node<'d> {
         match self.entries.first() {
             Some(Entry::Static(StaticNode::I64(value))) => Some(*value as f64),
             Some(Entry::Static(StaticNode::U64(value))) => Some(*value as f64),
-            Some(Entry::Static(StaticNode::F64(value))) => Some(f64::from(*value)),
+            Some(Entry::Static(StaticNode::F64(value))) => Some(*value),
             _ => None,
         }
     }
@@ -112,6 +112,12 @@ impl<'d> Node<'d> {
             Some(Entry::Object { len, .. } | Entry::Array { len, .. }) => *len,
             _ => 0,
         }
+    }
+
+    /// The number of values and names at or below this value, itself counted.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        self.entries.len()
     }
 
     /// Whether there are no members or items.
