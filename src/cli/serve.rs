@@ -14,6 +14,7 @@ pub(super) fn run(path: &Path) -> ExitCode {
     if let Ok(loaded) = conf::load(path).into_loaded() {
         start_log(loaded.conf.log.level, loaded.conf.log.format);
     }
+    quiet_panics();
     match server::start(path) {
         Ok(running) => {
             running.run();
@@ -25,6 +26,14 @@ pub(super) fn run(path: &Path) -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// A panic's own text may quote what was worked on, so only its place is logged.
+fn quiet_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "panic");
+    }));
 }
 
 /// The log goes to standard error. The `log` crate is not bridged: Pingora's error texts carry raw heads, keys included.

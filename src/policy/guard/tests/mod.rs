@@ -3,6 +3,7 @@
 
 mod cases;
 mod cost;
+mod credential;
 mod detectors;
 mod screening;
 
