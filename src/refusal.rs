@@ -80,6 +80,8 @@ pub struct Row {
 pub enum Unavailable {
     /// No connection: refused, unresolved, TLS, `timeouts.connect`.
     Connect,
+    /// A legacy server gave no session: the call was not sent.
+    Session,
     /// The connection broke after the request went out.
     Broken,
     /// 5xx.
@@ -467,7 +469,7 @@ impl Unavailable {
     /// Whether the request may have reached the tool.
     #[must_use]
     pub const fn reached(self) -> bool {
-        !matches!(self, Self::Connect | Self::BreakerOpen | Self::Busy | Self::NotListed)
+        !matches!(self, Self::Connect | Self::Session | Self::BreakerOpen | Self::Busy | Self::NotListed)
     }
 }
 
@@ -497,6 +499,11 @@ fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> Str
     let what = match cause {
         Unavailable::Connect => {
             return format!("{product} could not connect to the server of `{tool}`. The tool was not called. {retry}");
+        }
+        Unavailable::Session => {
+            return format!(
+                "{product} could not open a session with the server of `{tool}`. The tool was not called. {retry}"
+            );
         }
         Unavailable::BreakerOpen => {
             return format!(

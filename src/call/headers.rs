@@ -11,8 +11,8 @@ use crate::{
     model::{
         jsonrpc::{Kind, Node},
         mcp::{
-            Era, HEADER_METHOD, HEADER_NAME, HEADER_PARAM_PREFIX, HEADER_PROTOCOL_VERSION, META_CLIENT_CAPABILITIES,
-            META_PROTOCOL_VERSION, Revision,
+            Era, HEADER_METHOD, HEADER_NAME, HEADER_PROTOCOL_VERSION, META_CLIENT_CAPABILITIES, META_PROTOCOL_VERSION,
+            Revision,
         },
     },
     policy::schema::{ParamHeader, ParamKind},
@@ -80,9 +80,7 @@ fn agree_meta(version: Option<&str>, request: &Request<'_>) -> Result<(), Refusa
 /// - [`Refusal::HeaderMismatch`]: missing, doubled, undecodable, disagreeing, or present without a value in the body.
 pub fn agree_params(headers: &HeaderMap, declared: &[ParamHeader], arguments: Option<Node<'_>>) -> Result<(), Refusal> {
     for param in declared {
-        let name = format!("{HEADER_PARAM_PREFIX}{}", param.header.to_ascii_lowercase());
-        let shown = format!("Mcp-Param-{}", param.header);
-        let header = single(headers, &name, &shown)?;
+        let header = single(headers, &param.header, &param.header)?;
         let value = arguments
             .and_then(|root| param.path.iter().try_fold(root, |node, step| node.get(step)))
             .filter(|node| node.kind() != Kind::Null);
@@ -92,7 +90,7 @@ pub fn agree_params(headers: &HeaderMap, declared: &[ParamHeader], arguments: Op
             _ => false,
         };
         if !agrees {
-            return Err(Refusal::HeaderMismatch(shown));
+            return Err(mismatch(&param.header));
         }
     }
     Ok(())

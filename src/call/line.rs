@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{
         jsonrpc::{Document, Kind, Spanned},
-        mcp::{Era, META_CLIENT_CAPABILITIES, Revision},
+        mcp::{Era, HEADER_PARAM_PREFIX, META_CLIENT_CAPABILITIES, Revision},
     },
     policy::snapshot::{KeyPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy, ViewServer},
     refusal::Refusal,
@@ -109,8 +109,8 @@ impl Meta {
 pub struct Admitted {
     /// What was checked.
     pub checked: Checked,
-    /// Its place at the server.
-    pub permit: Permit,
+    /// Its place at the server; given back before the caller has its answer.
+    pub permit: Option<Permit>,
 }
 
 /// The request side of the line, in the order in which a call meets its checks.
@@ -122,7 +122,7 @@ pub struct Admitted {
 pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Asked) -> Result<Admission, Refusal> {
     let mut scratch = Vec::new();
     let document = Document::parse(body, &mut scratch).map_err(|fault| parse::json_refusal(&fault))?;
-    let request = match parse::message(&document, head)? {
+    let request = match parse::message(&document, head, &mut asked.id)? {
         Message::Notification { era, .. } => {
             asked.era = Some(era);
             asked.method = "notification";
@@ -130,7 +130,6 @@ pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Ask
         }
         Message::Request(request) => request,
     };
-    asked.id = Some(request.id.to_vec());
     asked.era = Some(request.era);
     asked.revision = Some(request.revision);
     asked.method = method_label(request.method);
@@ -238,7 +237,10 @@ fn params(tool: &ToolPolicy, arguments: &[u8]) -> Vec<(String, String)> {
     schemas
         .params
         .iter()
-        .filter_map(|param| Some((param.header.clone(), envelope::param_text(value(&param.path)?)?.into_owned())))
+        .filter_map(|param| {
+            let name = param.header.strip_prefix(HEADER_PARAM_PREFIX)?.to_owned();
+            Some((name, envelope::param_text(value(&param.path)?)?.into_owned()))
+        })
         .collect()
 }
 
@@ -287,13 +289,29 @@ fn is_traceparent(text: &str) -> bool {
             && trace.bytes().any(|c| c != b'0') && span.bytes().any(|c| c != b'0'))
 }
 
+impl Admitted {
+    /// The server answered anything at all.
+    pub fn answered(&self) {
+        if let Some(permit) = &self.permit {
+            permit.answered();
+        }
+    }
+
+    /// The connection failed, or the time limit passed.
+    pub fn failed(&self, now_ms: u64) {
+        if let Some(permit) = &self.permit {
+            permit.failed(now_ms);
+        }
+    }
+}
+
 /// The last check before forwarding: the server's health, room and rate (contract §2 row 14).
 ///
 /// # Refuses
 /// - as [`throttle::server`]
 pub fn charge(checked: Checked, settings: &Settings, now: Now) -> Result<Admitted, Refusal> {
     let permit = throttle::server(&checked.server, settings, now)?;
-    Ok(Admitted { checked, permit })
+    Ok(Admitted { checked, permit: Some(permit) })
 }
 
 /// The `method` label of contract §11.

@@ -7,7 +7,7 @@ use super::{
     Admitted, Asked,
     arguments::against,
     fit,
-    input::{Note, Screened},
+    input::{Asking, Note, Screened},
     rewrite::{Splice, apply},
     seal,
 };
@@ -15,6 +15,7 @@ use crate::{
     model::{
         jsonrpc::{Document, Kind, Node, Spanned},
         mcp::Era,
+        records::GuardStage,
     },
     policy::{
         guard,
@@ -43,6 +44,10 @@ pub struct Exchange<'a> {
     pub nonce: [u8; 12],
     /// What the guardrails on the way out found.
     pub notes: Vec<Note>,
+    /// Engines that are to be asked before the result is released.
+    pub asking: Asking,
+    /// Progress that was dropped, because an engine would have to be asked about it.
+    pub progress_dropped: u64,
 }
 
 /// Judges a successful response; the released `result` object.
@@ -139,6 +144,7 @@ fn screened(
     let mut found = Screened::default();
     let verdict = found.judge(plan, document, part, Side::Output);
     exchange.notes.append(&mut found.notes);
+    exchange.asking.extend(found.asking.rules.into_iter(), found.asking.texts);
     verdict.map(|edits| edits.map(|edits| apply(document.raw(), part.span.clone(), edits)))
 }
 
@@ -258,6 +264,10 @@ pub fn progress(exchange: &mut Exchange<'_>, document: &Document<'_>, params: &S
     let wanted = exchange.call.checked.meta.progress_token.as_deref()?;
     let token = params.get("progressToken")?;
     if token.raw() != wanted {
+        return None;
+    }
+    if exchange.call.checked.tool.output.plan(&exchange.key.project).needs_engine(GuardStage::Output) {
+        exchange.progress_dropped += 1;
         return None;
     }
     let edits = exchange.call.checked.server.mask.edits(document, params);

@@ -73,7 +73,13 @@ pub const fn json_refusal(fault: &JsonFault) -> Refusal {
 /// - [`Refusal::InvalidRpc`]: a batch, a posted response, a bad `id`, `jsonrpc` not `"2.0"`, a look-alike member.
 /// - [`Refusal::HeaderMismatch`]: `MCP-Protocol-Version` is doubled or not text.
 /// - [`Refusal::InvalidParams`]: `params` or `_meta` is not an object.
-pub fn message<'d>(document: &'d Document<'_>, headers: &HeaderMap) -> Result<Message<'d>, Refusal> {
+///
+/// `read_id` is set as soon as the envelope is that of a request, so that a later refusal can bear it.
+pub fn message<'d>(
+    document: &'d Document<'_>,
+    headers: &HeaderMap,
+    read_id: &mut Option<Vec<u8>>,
+) -> Result<Message<'d>, Refusal> {
     let root = document.spanned_root();
     if root.node.kind() == Kind::Array {
         return Err(Refusal::InvalidRpc("batches are not served"));
@@ -100,6 +106,7 @@ pub fn message<'d>(document: &'d Document<'_>, headers: &HeaderMap) -> Result<Me
         None => None,
         Some(id) => Some(check_id(&id)?),
     };
+    *read_id = id.map(<[u8]>::to_vec);
     let params = check_params(envelope.params)?;
     let meta = match params.as_ref().and_then(|p| p.get("_meta")) {
         Some(meta) if meta.node.kind() != Kind::Object => {
@@ -197,21 +204,8 @@ fn era(headers: &HeaderMap, method: &str, meta: Option<&Spanned<'_>>) -> Result<
     };
     Ok(match Revision::parse(text.trim()) {
         Some(revision) => (revision.era(), revision),
-        None if is_date(text.trim()) && text.trim() < Revision::MODERN.as_str() => (Era::Legacy, nearest(text.trim())),
+        // Its messages for tools are those of 2025-03-26 (`mcp.md` A.3); only its transport is not served.
+        None if text.trim() == "2024-11-05" => (Era::Legacy, Revision::V2025_03_26),
         None => (Era::Modern, Revision::MODERN),
     })
-}
-
-/// The newest legacy revision that is not after `date`, else the oldest.
-fn nearest(date: &str) -> Revision {
-    Revision::ALL
-        .into_iter()
-        .rev()
-        .find(|r| r.era() == Era::Legacy && r.as_str() <= date)
-        .unwrap_or(Revision::V2025_03_26)
-}
-
-fn is_date(text: &str) -> bool {
-    text.len() == 10
-        && text.bytes().enumerate().all(|(i, c)| if i == 4 || i == 7 { c == b'-' } else { c.is_ascii_digit() })
 }

@@ -253,15 +253,16 @@ impl Play {
 }
 
 fn body(method: &str, tool: Option<&str>, arguments: &Value) -> Value {
-    let mut meta = json!({META_PROTOCOL_VERSION: Revision::MODERN.as_str(), META_CLIENT_CAPABILITIES: {}});
+    let mut meta = serde_json::Map::new();
+    meta.insert(META_PROTOCOL_VERSION.to_owned(), json!(Revision::MODERN.as_str()));
+    meta.insert(META_CLIENT_CAPABILITIES.to_owned(), json!({}));
     if tool == Some("demo_count") {
-        meta["progressToken"] = json!("p1");
+        meta.insert("progressToken".to_owned(), json!("p1"));
     }
-    let mut params = json!({"_meta": meta});
-    if let Some(tool) = tool {
-        params["name"] = json!(tool);
-        params["arguments"] = arguments.clone();
-    }
+    let params = match tool {
+        Some(tool) => json!({"_meta": meta, "name": tool, "arguments": arguments}),
+        None => json!({"_meta": meta}),
+    };
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 }
 

@@ -24,7 +24,7 @@ use crate::{
         units::Rate,
     },
     refusal::Refusal,
-    upstream::Upstream,
+    upstream::{Upstream, engine::Engine},
 };
 
 /// Everything that a call is decided by. One call loads one and keeps it to its end (invariant 3).
@@ -203,6 +203,8 @@ pub struct OrganizationPolicy {
     pub servers: HashMap<Arc<str>, Arc<ServerPolicy>>,
     /// Every tool ever recorded, by exposed name. Routing looks the whole name up; it never splits it (contract §1).
     pub exposed: HashMap<Arc<str>, (Arc<ServerPolicy>, Arc<ToolPolicy>)>,
+    /// External guardrail engines, by the rule's name.
+    pub engines: HashMap<Arc<str>, Arc<Engine>>,
 }
 
 /// A server, compiled.

@@ -18,8 +18,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Gateway, framing,
-    held::{Held, Signals},
+    held::Held,
     respond::{self, Answer, Takes},
+    signals::Signals,
 };
 use crate::{
     call::Asked,
@@ -61,9 +62,11 @@ impl HttpServerApp for Edge {
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         let settings = self.gateway.settings();
+        // The edge marks the connections that it gives back, so that only their idle time counts as keep-alive.
+        let reused = session.take_connection_user_context().is_some();
         let keep_alive = settings.keep_alive_timeout.as_secs();
         session.set_keepalive(Some(keep_alive).filter(|_| !*shutdown.borrow()));
-        if let Err(refusal) = self.read_head(&mut session, &settings, shutdown).await? {
+        if let Err(refusal) = self.read_head(&mut session, &settings, (shutdown, reused)).await? {
             self.refuse(session, &refusal, &settings).await;
             return None;
         }
@@ -91,7 +94,8 @@ impl HttpServerApp for Edge {
         if *shutdown.borrow() {
             session.set_keepalive(None);
         }
-        let persistent = HttpPersistentSettings::for_session(&session);
+        let mut persistent = HttpPersistentSettings::for_session(&session);
+        persistent.set_user_context(Box::new(()));
         let reusable = session.finish().await.ok().flatten()?;
         Some(ReusedHttpStream::from_reusable_stream(reusable, persistent))
     }
@@ -111,13 +115,14 @@ impl Edge {
         &self,
         session: &mut ServerSession,
         settings: &Settings,
-        shutdown: &ShutdownWatch,
+        (shutdown, reused): (&ShutdownWatch, bool),
     ) -> Option<Result<(), Refusal>> {
         if session.is_http2() {
             return Some(Ok(()));
         }
         let mut stopping = shutdown.clone();
-        let limit = settings.request_header_timeout + settings.keep_alive_timeout;
+        let idle = if reused { settings.keep_alive_timeout } else { Duration::ZERO };
+        let limit = settings.request_header_timeout + idle;
         let read = tokio::select! {
             biased;
             read = tokio::time::timeout(limit, session.read_request()) => read,
@@ -125,7 +130,10 @@ impl Edge {
         };
         match read {
             Ok(Ok(true)) => {}
-            Ok(Ok(false)) | Err(_) => return None,
+            Ok(Ok(false)) => return None,
+            // On a kept connection this is the end of its idle time as a rule, and needs no answer.
+            Err(_) if reused => return None,
+            Err(_) => return Some(Err(Refusal::TooSlow)),
             Ok(Err(error)) => {
                 return match error.etype() {
                     pingora::ErrorType::InvalidHTTPHeader => Some(Err(Refusal::Framing("the head cannot be read"))),

@@ -16,6 +16,7 @@ use crate::{
     refusal::{Refusal, Unavailable},
     upstream::{
         Upstream,
+        client::ClientError,
         envelope::{self, CallMeta, Headers},
         exchange::AskError,
     },
@@ -32,19 +33,26 @@ impl Gateway {
             return Error::e_explain(ErrorType::InternalError, "a call that was not admitted");
         };
         let server = std::sync::Arc::clone(&sent.admitted.checked.server);
+        let now_ms = self.nanos() / 1_000_000;
         let Some(revision) = server.revision else { return refuse(sent, Unavailable::NotListed) };
         if sent.spoken.is_none() || sent.renewed {
             let lost = sent.spoken.take();
             let speak = server.upstream.speak(revision, (server.session, key_id.as_ref()), lost);
             match tokio::time::timeout_at(sent.deadline, speak).await {
                 Err(_) => return Error::e_explain(DEADLINE, "the call's time limit"),
-                Ok(Err(error)) => return refuse(sent, unavailable(error)),
+                Ok(Err(error)) => {
+                    if matches!(error, AskError::Client(_)) {
+                        sent.admitted.failed(now_ms);
+                    }
+                    sent.refused = Some(no_session(error));
+                    return Error::e_explain(REFUSED, "a verdict of ours");
+                }
                 Ok(Ok(spoken)) => sent.spoken = Some(spoken),
             }
             sent.body = body(sent).into();
         }
         let Ok(peer) = server.upstream.peer(sent.deadline.into_std().saturating_duration_since(Instant::now())) else {
-            sent.admitted.permit.failed(self.nanos() / 1_000_000);
+            sent.admitted.failed(now_ms);
             return refuse(sent, Unavailable::Connect);
         };
         Ok(Box::new(peer))
@@ -94,7 +102,7 @@ impl Gateway {
     pub(super) fn note_unconnected(&self, peer: &HttpPeer, ctx: &mut Context) {
         let now_ms = self.nanos() / 1_000_000;
         if let Some(sent) = ctx.sent_mut() {
-            sent.admitted.permit.failed(now_ms);
+            sent.admitted.failed(now_ms);
             if let Some(address) = peer.address().as_inet() {
                 sent.admitted.checked.server.upstream.addresses.note(*address, false);
             }
@@ -123,11 +131,13 @@ fn body(sent: &Sent) -> Vec<u8> {
     envelope::call_body(spoken.revision, sent.our_id, &checked.tool.name, &checked.arguments, &call)
 }
 
-/// Why there is no legacy session.
-fn unavailable(error: AskError) -> Unavailable {
-    match error {
+/// What a session that could not be opened means for the call, which was not sent.
+fn no_session(error: AskError) -> Refusal {
+    Refusal::UpstreamUnavailable(match error {
+        AskError::Client(ClientError::TimedOut) => return Refusal::UpstreamTimeout { sent: false },
+        AskError::Client(error) if error.is_unsent() => Unavailable::Connect,
         AskError::Credential { .. } => Unavailable::CredentialRefused,
         AskError::RateLimited => Unavailable::RateLimited,
-        _ => Unavailable::Connect,
-    }
+        _ => Unavailable::Session,
+    })
 }

@@ -23,6 +23,7 @@ use crate::{
     model::records::Definition,
     ops,
     policy::{approval::ListedTool, schema::ToolSchemas},
+    proxy::Rediscover,
     upstream::sessions::keep_swept,
 };
 
@@ -36,7 +37,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 const RESOLVE_EVERY: Duration = Duration::from_secs(15);
 
 /// What a call does when a server says that its tools changed: leaves a hint, without waiting.
-pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Box<dyn Fn(&str, &str) + Send + Sync> {
+pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Rediscover {
     let schedule = Arc::clone(schedule);
     Box::new(move |organization, slug| {
         if let Some(schedule) = schedule.get() {

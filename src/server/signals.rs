@@ -62,6 +62,6 @@ async fn leave_when_idle(rooms: Arc<Rooms>) {
         tracing::warn!("the drain time is over; the calls that still run are cut off");
     }
     rooms.sessions.close().await;
-    rooms.log.flush(Duration::from_secs(1));
+    let _ = rooms.log.flush(Duration::from_secs(1));
     std::process::exit(0);
 }

@@ -183,7 +183,7 @@ fn bad_tools() -> Vec<(&'static str, Value)> {
             tool(json!({ "type": "object", "properties": { "a": { "type": "string", "pattern": "(" } } })),
         ),
         ("an unknown dialect", tool(json!({ "$schema": "https://d.test/schema", "type": "object" }))),
-        ("too deep", tool(deep(200))),
+        ("too deep", tool(deep(50))),
         ("an empty header name", header(json!({ "p": { "type": "string", "x-mcp-header": "" } }))),
         ("a header name with a space", header(json!({ "p": { "type": "string", "x-mcp-header": "Bad Header" } }))),
         ("a header name with CRLF", header(json!({ "p": { "type": "string", "x-mcp-header": "A\r\nX-Evil: 1" } }))),

@@ -351,9 +351,12 @@ fn integers_are_judged_by_value() {
         for case in tried["cases"].as_array().unwrap() {
             let (number, expected) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());
             let arguments = format!("{{\"k\":{number}}}");
-            let answer = ann(&gw).call_text("n", &arguments).await;
+            let mut answer = ann(&gw).call_text("n", &arguments).await;
             match expected {
-                "no crash" => drop(answer.rpc_error(400, -32700).clone()),
+                "no crash" => {
+                    answer.asked.id = Value::Null;
+                    answer.rpc_error(400, -32700);
+                }
                 text if text.starts_with("pass") => {
                     answer.ok();
                     assert_eq!(up.calls().pop().unwrap().arguments(), arguments);
@@ -411,10 +414,10 @@ fn a_bad_result_is_caught_in_every_framing() {
 fn an_edited_answer_has_its_own_length() {
     run(async {
         let up = Upstream::new().tool("t", object()).run().await;
-        let rule = "name='r'\norganization='acme'\nstage='output'\ndetector='keywords'\naction='redact'\nwords=['sk-aaaaaaaaaaaaaaaaaaaaaaaa','a']";
+        let rule = "name='r'\norganization='acme'\nstage='output'\ndetector='keywords'\naction='redact'\nwords=['sk-aaaaaaaaaaaaaaaaaaaaaaaa','end']";
         let gateway = Gateway::new().server("s1", &up).grant("ann", "s1", Read).object("guardrail", rule);
         let gw = gateway.approve_all().run().await;
-        let message = r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[{"type":"text","text":"key sk-aaaaaaaaaaaaaaaaaaaaaaaa end a"}]}}"#;
+        let message = r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[{"type":"text","text":"key sk-aaaaaaaaaaaaaaaaaaaaaaaa end"}]}}"#;
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nETag: \"x\"\r\nContent-MD5: x\r\nAccept-Ranges: bytes\r\n";
         for (reply, accept) in [
             (Reply::raw(format!("{head}Content-Length: ${{LEN}}\r\n\r\n{message}")), BOTH),
@@ -424,7 +427,7 @@ fn an_edited_answer_has_its_own_length() {
             up.next(reply);
             let client = ann(&gw).accept(accept);
             let answer = client.call("t", json!({})).await;
-            assert_eq!(answer.said(), "key [redacted:keywords] end [redacted:keywords]");
+            assert_eq!(answer.said(), "key [redacted:keywords] [redacted:keywords]");
             for stale in ["etag", "content-md5", "accept-ranges", "content-encoding"] {
                 assert_eq!(answer.header(stale), None);
             }

@@ -11,16 +11,17 @@ const FLOORS: &[(&str, usize)] = &[
     ("refusal", 1),
     ("conf", 1),
     ("store", 1),
+    ("upstream", 1),
+    ("budget", 1),
     ("policy", 2),
-    ("budget", 2),
     ("metrics", 2),
     ("access_log", 2),
     ("call", 3),
-    ("upstream", 4),
     ("control", 4),
     ("proxy", 5),
     ("discovery", 5),
     ("admin", 5),
+    ("ops", 5),
     ("server", 6),
     ("cli", 7),
     ("main", 8),
@@ -37,12 +38,14 @@ const NEVERS: &[(&str, &[&str])] = &[
     ("arc_swap", &["policy/live.rs"]),
     ("prometheus", &["metrics.rs"]),
     ("jsonschema", &["policy/schema"]),
-    ("simd_json", &["model/jsonrpc.rs"]),
+    ("simd_json", &["model/jsonrpc"]),
 ];
 
 /// Files that are tables, or one idea that does not fall apart: longer than [`FILE_LINES`], each with its reason.
 const LONG_FILES: &[(&str, &str)] = &[
     ("src/model/records.rs", "the vocabulary of the policy: one type after the other"),
+    ("src/metrics.rs", "the table of series"),
+    ("src/refusal.rs", "the table of refusals"),
     ("tests/suite/contract_http.rs", "the rows of contract §2"),
     ("tests/suite/contract_rpc.rs", "the rows of contract §3"),
     ("tests/suite/faults.rs", "the tables of what a server can do wrong"),
@@ -264,7 +267,8 @@ fn files_and_functions_stay_short() {
     let mut faults = Vec::new();
     for source in sources() {
         let lines = source.code.split("\n#[cfg(test)]\n").next().unwrap_or_default().lines().count();
-        if lines > FILE_LINES && !LONG_FILES.iter().any(|(name, _)| *name == source.name) {
+        let tests = source.name.ends_with("/tests.rs") || source.name.ends_with("_tests.rs");
+        if lines > FILE_LINES && !tests && !LONG_FILES.iter().any(|(name, _)| *name == source.name) {
             faults.push(format!("{} has {lines} lines", source.name));
         }
         for (name, lines) in functions(&source.code) {

@@ -158,8 +158,11 @@ pub fn take(shared: &Shared, connection: usize, head: Head, body: Vec<u8>) -> (u
 /// A message, also when its arguments are deeper than a JSON library reads: then they are left out.
 pub fn read(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(body);
-        let shallow = text.replacen(&raw_arguments(body), "{}", 1);
+        let (text, arguments) = (String::from_utf8_lossy(body), raw_arguments(body));
+        if arguments.is_empty() {
+            return Value::Null;
+        }
+        let shallow = text.replacen(&arguments, "{}", 1);
         serde_json::from_str(&shallow).unwrap_or(Value::Null)
     })
 }

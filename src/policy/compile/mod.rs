@@ -3,30 +3,29 @@
 //! What cannot be compiled for one tool or server isolates that one; what makes the policy ambiguous or unsafe is a fault, and
 //! the running snapshot stays. Reads no file, no clock and no store.
 
+mod tools;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, atomic::AtomicU64},
 };
 
 use super::{
-    approval::{self, ToolState},
-    guard::{CredentialMask, GuardPlan, GuardRule},
-    schema::{ToolSchemas, advertise},
-    snapshot::{Guards, Listed, OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
+    guard::{self, CredentialMask, GuardPlan, GuardRule},
+    snapshot::{OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
     views,
 };
 use crate::{
     budget::{self, Scope},
     conf::{Conf, Fault, FileSpan},
     model::{
-        jsonrpc::Document,
-        mcp::Revision,
         name,
         pin::Pin,
-        records::{Approval, Definition, GuardStage, Guardrail, Owned, Protocol, Records, Server, ToolRecord},
+        records::{Approval, Detector, Guardrail, Owned, Protocol, Records, Server, ToolRecord},
     },
     upstream::{
         egress::{EgressRules, judge_url},
+        engine::Engine,
         server::Registry,
         target::{Credential, Target, TlsOptions},
     },
@@ -70,21 +69,16 @@ pub struct Handles {
     /// Servers.
     pub upstreams: Registry,
     /// Compiled definitions by pin and exposed name.
-    definitions: HashMap<(Pin, String), Arc<Compiled>>,
-}
-
-/// A definition, compiled.
-#[derive(Debug)]
-struct Compiled {
-    schemas: Result<Arc<ToolSchemas>, String>,
-    listed: Option<Arc<Listed>>,
+    definitions: HashMap<(Pin, String), Arc<tools::Compiled>>,
+    /// External engines by organization and rule.
+    engines: HashMap<(String, String), Arc<Engine>>,
 }
 
 impl Handles {
     /// Handles of which nothing is kept yet.
     #[must_use]
     pub fn new(upstreams: Registry) -> Self {
-        Self { buckets: budget::Registry::default(), upstreams, definitions: HashMap::new() }
+        Self { buckets: budget::Registry::default(), upstreams, definitions: HashMap::new(), engines: HashMap::new() }
     }
 }
 
@@ -93,6 +87,9 @@ impl Handles {
 /// # Errors
 /// Every fault, if any is an error.
 pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, Vec<Fault>), Vec<Fault>> {
+    if let Err(why) = guard::warm() {
+        return Err(vec![Fault::error(None, format!("the shipped guardrail rules: {why}"))]);
+    }
     let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new() };
     let settings = Arc::new(settings(inputs));
     let organizations = compiler.organizations();
@@ -102,6 +99,7 @@ pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, 
         return Err(faults);
     }
     handles.definitions.retain(|_, kept| matches!(&kept.schemas, Ok(schemas) if Arc::strong_count(schemas) > 1));
+    handles.engines.retain(|_, engine| Arc::strong_count(engine) > 1);
     handles.buckets.sweep();
     let snapshot = Snapshot {
         revision: inputs.revision,
@@ -180,11 +178,12 @@ impl Compiler<'_, '_> {
             let name = organization.value.id.as_str();
             let id: Arc<str> = name.into();
             let rules = self.rules(&id);
+            let engines = self.engines(name);
             let mut list = servers.remove(name).unwrap_or_default();
             list.sort_by(|a, b| a.value.slug.cmp(&b.value.slug));
             let isolated = clashes(&list, &tools);
             let mut policy =
-                OrganizationPolicy { id: Arc::clone(&id), servers: HashMap::new(), exposed: HashMap::new() };
+                OrganizationPolicy { id: Arc::clone(&id), servers: HashMap::new(), exposed: HashMap::new(), engines };
             for server in list {
                 let known = tools.remove(&(name, server.value.slug.as_str())).unwrap_or_default();
                 let Some(server) = self.server(&id, server, &known, (&rules, &isolated)) else { continue };
@@ -223,6 +222,39 @@ impl Compiler<'_, '_> {
             }
         }
         rules
+    }
+
+    /// The organization's external engines; an address that the egress rules do not let through is a fault.
+    fn engines(&mut self, organization: &str) -> HashMap<Arc<str>, Arc<Engine>> {
+        let conf = self.inputs.conf;
+        let rules = Arc::new(egress_rules(conf));
+        let mut engines = HashMap::new();
+        for rule in self.inputs.records.guardrails.iter().filter(|rule| rule.value.organization == organization) {
+            let Detector::Engine { url, timeout } = &rule.value.detector else { continue };
+            let endpoint = match judge_url(url, &rules) {
+                Ok(endpoint) => endpoint,
+                Err(fault) => {
+                    let text = format!("guardrail `{}`: url: {fault}", rule.value.name);
+                    self.faults.push(Fault::error(FileSpan::of(&rule.origin), text));
+                    continue;
+                }
+            };
+            let target = Target {
+                endpoint,
+                rules: Arc::clone(&rules),
+                credential: Credential::default(),
+                tls: Arc::new(TlsOptions::default()),
+                connect_timeout: conf.timeouts.connect.0.min(timeout.0),
+                timeout: timeout.0,
+                http2: false,
+            };
+            let key = (organization.to_owned(), rule.value.name.clone());
+            let known = self.handles.engines.get(&key).filter(|engine| engine.is_at(&target, timeout.0)).cloned();
+            let engine = known.unwrap_or_else(|| Arc::new(Engine::new(target, timeout.0, self.inputs.now_ms)));
+            self.handles.engines.insert(key, Arc::clone(&engine));
+            engines.insert(rule.value.name.as_str().into(), engine);
+        }
+        engines
     }
 
     fn server(
@@ -318,91 +350,6 @@ impl Compiler<'_, '_> {
             }
         }
     }
-
-    fn tool(
-        &mut self,
-        server: &Server,
-        record: &ToolRecord,
-        pin: Option<&Approval>,
-        (rules, clash): (&[(Guardrail, Arc<GuardRule>)], bool),
-    ) -> ToolPolicy {
-        let exposed = name::exposed(&server.slug, &record.name);
-        let state = approval::state(record, pin);
-        let fault = if clash { Some(CLASH.to_owned()) } else { record.fault.clone() };
-        let (schemas, listed) = match (&fault, record.approved.as_ref()) {
-            (Some(fault), _) => (Err(fault.clone()), None),
-            (None, Some(definition)) if state == ToolState::Approved => {
-                let compiled = self.definition(definition, &exposed);
-                (compiled.schemas.clone(), compiled.listed.clone())
-            }
-            _ => (Err("the tool is not approved".to_owned()), None),
-        };
-        ToolPolicy {
-            name: record.name.as_str().into(),
-            class: approval::terms(record, pin).map(|(class, _)| class),
-            state,
-            schemas,
-            listed,
-            input: self.guards(server, record, rules, GuardStage::Input),
-            output: self.guards(server, record, rules, GuardStage::Output),
-            exposed: exposed.into(),
-        }
-    }
-
-    /// Compiles a definition once for as long as it is approved under that name.
-    fn definition(&mut self, definition: &Definition, exposed: &str) -> Arc<Compiled> {
-        let key = (definition.sha256, exposed.to_owned());
-        if let Some(compiled) = self.handles.definitions.get(&key) {
-            return Arc::clone(compiled);
-        }
-        let compiled = Arc::new(compile_definition(&definition.json, exposed));
-        self.handles.definitions.insert(key, Arc::clone(&compiled));
-        compiled
-    }
-
-    /// The rules of a tool and stage, by the project of the key.
-    fn guards(
-        &mut self,
-        server: &Server,
-        tool: &ToolRecord,
-        rules: &[(Guardrail, Arc<GuardRule>)],
-        stage: GuardStage,
-    ) -> Guards {
-        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
-        let applies = |rule: &Guardrail| {
-            (rule.stage == stage || rule.stage == GuardStage::Both)
-                && names(&rule.servers, &server.slug)
-                && names(&rule.tools, &tool.name)
-        };
-        let chosen: Vec<(usize, &Guardrail)> =
-            rules.iter().enumerate().map(|(i, (rule, _))| (i, rule)).filter(|(_, rule)| applies(rule)).collect();
-        let projects: HashSet<&String> = chosen.iter().flat_map(|(_, rule)| &rule.projects).collect();
-        let mut plan_for = |project: Option<&str>| {
-            let list = chosen
-                .iter()
-                .filter(|(_, rule)| rule.projects.is_empty() || project.is_some_and(|p| names(&rule.projects, p)))
-                .map(|(i, _)| *i)
-                .collect();
-            self.plan(&server.organization, rules, list)
-        };
-        Guards {
-            default: plan_for(None),
-            by_project: Arc::new(
-                projects.iter().map(|project| (project.as_str().into(), plan_for(Some(project)))).collect(),
-            ),
-        }
-    }
-
-    fn plan(&mut self, organization: &str, rules: &[(Guardrail, Arc<GuardRule>)], list: Vec<usize>) -> Arc<GuardPlan> {
-        let key = (organization.into(), list);
-        if let Some(plan) = self.plans.get(&key) {
-            return Arc::clone(plan);
-        }
-        let chosen = key.1.iter().filter_map(|i| rules.get(*i)).map(|(_, rule)| Arc::clone(rule)).collect();
-        let plan = Arc::new(GuardPlan { rules: chosen });
-        self.plans.insert(key, Arc::clone(&plan));
-        plan
-    }
 }
 
 const CLASH: &str = "its exposed name clashes with a tool of another server that was recorded before";
@@ -428,25 +375,6 @@ fn clashes(servers: &[&Owned<Server>], tools: &HashMap<ToolKey<'_>, Vec<&ToolRec
         }
     }
     isolated
-}
-
-fn compile_definition(json: &str, exposed: &str) -> Compiled {
-    let unusable = |why: String| Compiled { schemas: Err(why), listed: None };
-    let Ok(value) = serde_json::from_str(json) else {
-        return unusable("its definition is not valid JSON".to_owned());
-    };
-    let schemas = match ToolSchemas::compile(&value) {
-        Ok(schemas) => Arc::new(schemas),
-        Err(fault) => return unusable(fault.to_string()),
-    };
-    let mut scratch = Vec::new();
-    let Ok(document) = Document::parse(json.as_bytes(), &mut scratch) else {
-        return unusable("its definition is not strict JSON".to_owned());
-    };
-    let tool = document.spanned_root();
-    let own = value.get("name").and_then(serde_json::Value::as_str).unwrap_or("");
-    let under = |name: &str| Revision::ALL.map(|revision| Arc::from(advertise(&tool, name, revision)));
-    Compiled { schemas: Ok(schemas), listed: Some(Arc::new(Listed { exposed: under(exposed), own: under(own) })) }
 }
 
 /// The values by which a credential is found again: whole, and without the scheme before a space.
