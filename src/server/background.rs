@@ -13,7 +13,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Rooms, StartError};
+use super::{Rooms, StartError, notify};
 use crate::{
     budget::clock_nanos,
     conf::Address,
@@ -190,6 +190,7 @@ async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     rooms.ready.published();
     tokio::spawn(watch_listeners(Arc::clone(rooms)));
     tokio::spawn(watch_discovery(Arc::clone(rooms)));
+    tokio::spawn(notify::ready(Arc::clone(&rooms.ready)));
     let Some(address) = rooms.conf.ops.listen.as_ref().map(ToString::to_string) else { return Ok(()) };
     let cannot = |why: std::io::Error| StartError::Listen(format!("ops.listen: {address}: {why}"));
     let listener = ops::Listener::bind(&address).await.map_err(cannot)?;

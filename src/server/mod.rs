@@ -2,6 +2,7 @@
 
 mod background;
 mod listen;
+mod notify;
 mod signals;
 
 use std::{

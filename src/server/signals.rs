@@ -42,6 +42,7 @@ impl ShutdownSignalWatch for Signals {
         }
         tracing::info!("stopping: no new connections, running calls go on");
         self.rooms.ready.stopping();
+        super::notify::stopping();
         self.control.spawn(leave_when_idle(Arc::clone(&self.rooms)));
         ShutdownSignal::GracefulTerminate
     }
