@@ -71,8 +71,20 @@ def serve(binary, folder):
         yield "serve answers", f"{error!r}\n{process.tail()}"
     finally:
         code = process.stop(60)
-        notices.close()
+    notices.settimeout(0)
+    notice = next(iter(received(notices)), "nothing")
+    notices.close()
+    yield "systemd is told that it stops", None if "STOPPING=1" in notice else notice
     yield "serve ends with 0 on SIGTERM", None if code == 0 else f"exit {code}\n{process.tail()}"
+
+
+def received(notices):
+    """What has come on a datagram socket and was not read yet."""
+    try:
+        while True:
+            yield notices.recv(4096).decode()
+    except OSError:
+        return
 
 
 def ready(process, ops):
