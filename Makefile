@@ -1,6 +1,7 @@
 # make run    the gateway with its demo server, on http://127.0.0.1:8080
 # make test   every test: Rust, the release binary, shipped files, real clients and servers
 # make lint   formatting, clippy, documentation
+# make conformance   the official MCP conformance suite, against the gateway
 #
 # Needs a Rust toolchain (1.95 or newer). What else is missing is installed, from Debian's packages, and said.
 
@@ -9,7 +10,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e lint lint-format lint-clippy lint-doc clean tools-build tools-test
+.PHONY: run build test test-rust test-files test-binary test-e2e conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -36,6 +37,11 @@ test-binary: build tools-test
 # SDKs and servers from npm and PyPI, at pinned versions, through the gateway; installed below target/e2e.
 test-e2e: build tools-test
 	$(PYTHON) tests/e2e/run.py --profile $(PROFILE)
+
+# Suite, SDK and Node.js from npm, at pinned versions; installed below target/conformance. tests/conformance/README.md tells more.
+conformance: tools-build tools-test
+	$(CARGO) build --locked
+	$(PYTHON) tests/conformance/run.py --profile debug
 
 lint: lint-format lint-clippy lint-doc
 
