@@ -153,6 +153,8 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
 }
 
 type ToolKey<'a> = (&'a str, &'a str);
+/// A guardrail as written and as compiled.
+type Rule = (Guardrail, Arc<GuardRule>);
 
 struct Compiler<'c, 'i> {
     inputs: &'i Inputs<'i>,
@@ -208,7 +210,7 @@ impl Compiler<'_, '_> {
     }
 
     /// The organization's guardrails in order; a rule that does not compile is a fault.
-    fn rules(&mut self, organization: &str) -> Vec<(Guardrail, Arc<GuardRule>)> {
+    fn rules(&mut self, organization: &str) -> Vec<Rule> {
         let mut rules = Vec::new();
         for rule in &self.inputs.records.guardrails {
             if rule.value.organization != organization {
@@ -262,7 +264,7 @@ impl Compiler<'_, '_> {
         organization: &Arc<str>,
         owned: &Owned<Server>,
         known: &[&ToolRecord],
-        (rules, isolated): (&[(Guardrail, Arc<GuardRule>)], &HashSet<(String, String)>),
+        (rules, isolated): (&[Rule], &HashSet<(String, String)>),
     ) -> Option<ServerPolicy> {
         let server = &owned.value;
         let secrets = self.inputs.secrets.get(&(server.organization.clone(), server.slug.clone()));

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{CLASH, Compiler};
+use super::{CLASH, Compiler, Rule};
 use crate::{
     model::{
         jsonrpc::Document,
@@ -31,7 +31,7 @@ impl Compiler<'_, '_> {
         server: &Server,
         record: &ToolRecord,
         pin: Option<&Approval>,
-        (rules, clash): (&[(Guardrail, Arc<GuardRule>)], bool),
+        (rules, clash): (&[Rule], bool),
     ) -> ToolPolicy {
         let exposed = name::exposed(&server.slug, &record.name);
         let state = approval::state(record, pin);
@@ -68,13 +68,7 @@ impl Compiler<'_, '_> {
     }
 
     /// The rules of a tool and stage, by the project of the key.
-    fn guards(
-        &mut self,
-        server: &Server,
-        tool: &ToolRecord,
-        rules: &[(Guardrail, Arc<GuardRule>)],
-        stage: GuardStage,
-    ) -> Guards {
+    fn guards(&mut self, server: &Server, tool: &ToolRecord, rules: &[Rule], stage: GuardStage) -> Guards {
         let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
         let applies = |rule: &Guardrail| {
             (rule.stage == stage || rule.stage == GuardStage::Both)
@@ -100,7 +94,7 @@ impl Compiler<'_, '_> {
         }
     }
 
-    fn plan(&mut self, organization: &str, rules: &[(Guardrail, Arc<GuardRule>)], list: Vec<usize>) -> Arc<GuardPlan> {
+    fn plan(&mut self, organization: &str, rules: &[Rule], list: Vec<usize>) -> Arc<GuardPlan> {
         let key = (organization.into(), list);
         if let Some(plan) = self.plans.get(&key) {
             return Arc::clone(plan);
