@@ -71,7 +71,7 @@ fi
 endef
 
 tools-build:
-	@command -v $(CARGO) >/dev/null || { echo "make: needs Rust 1.95 or newer: https://rustup.rs" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "make: needs Rust 1.95 or newer" >&2; exit 1; }
 	@missing=; \
 	command -v cmake >/dev/null || missing="$$missing cmake"; \
 	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \

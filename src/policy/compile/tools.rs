@@ -12,7 +12,7 @@ use crate::{
     },
     policy::{
         approval::{self, ToolState},
-        guard::{GuardPlan, GuardRule},
+        guard::GuardPlan,
         schema::{ToolSchemas, advertise},
         snapshot::{Guards, Listed, ToolPolicy},
     },
