@@ -46,6 +46,10 @@ impl Gateway {
         let Some(snapshot) = edge.snapshot else {
             return self.answer_early(session, ctx, Refusal::Overloaded.into()).await;
         };
+        // How the caller is answered holds for every answer, also for one that comes before these headers are judged.
+        let headers = &session.req_header().headers;
+        ctx.takes = Takes::read(headers);
+        ctx.origin = origin(headers, &snapshot.settings.allowed_origins).unwrap_or_default();
         match self.decide(session, ctx, &snapshot).await {
             Ok(()) => Ok(false),
             Err(early) => self.answer_early(session, ctx, early).await,
@@ -93,10 +97,9 @@ impl Gateway {
     ) -> Result<Arc<KeyPolicy>, Early> {
         let settings = &snapshot.settings;
         let head = session.req_header();
-        ctx.takes = Takes::read(&head.headers);
         let endpoint = route::endpoint(head.uri.path(), &settings.base_path)?;
         ctx.endpoint = endpoint.label();
-        ctx.origin = origin(&head.headers, &settings.allowed_origins)?;
+        origin(&head.headers, &settings.allowed_origins)?;
         if head.method == Method::OPTIONS && ctx.origin.is_some() {
             let asked = head.headers.get("access-control-request-headers").and_then(|v| v.to_str().ok());
             return Err(Early::Whole(respond::preflight(asked)));

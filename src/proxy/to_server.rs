@@ -13,6 +13,7 @@ use super::{
     held::DEADLINE,
 };
 use crate::{
+    model::id::encode_hex,
     refusal::{Refusal, Unavailable},
     upstream::{
         Upstream,
@@ -120,15 +121,26 @@ fn body(sent: &Sent) -> Vec<u8> {
     let checked = &sent.admitted.checked;
     let meta = &checked.meta;
     let Some(spoken) = &sent.spoken else { return Vec::new() };
+    let traceparent = meta.traceparent.as_deref().map(|parent| child_of(parent, &sent.nonce));
     let call = CallMeta {
         progress_token: meta.progress_token.as_deref(),
-        traceparent: meta.traceparent.as_deref(),
+        traceparent: traceparent.as_deref(),
         tracestate: meta.tracestate.as_deref(),
         client_capabilities: meta.capabilities.as_deref(),
         request_state: meta.request_state.as_deref(),
         input_responses: meta.input_responses.as_deref(),
     };
     envelope::call_body(spoken.revision, sent.our_id, &checked.tool.name, &checked.arguments, &call)
+}
+
+/// The caller's trace goes on with a span of our own as the parent of the server's (W3C trace context).
+fn child_of(parent: &str, random: &[u8]) -> String {
+    let mut parts: Vec<&str> = parent.split('-').collect();
+    let span = encode_hex(random.get(..8).unwrap_or_default());
+    if let Some(part) = parts.get_mut(2) {
+        *part = &span;
+    }
+    parts.join("-")
 }
 
 /// What a session that could not be opened means for the call, which was not sent.
