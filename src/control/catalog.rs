@@ -8,7 +8,7 @@ use super::{
     kept::Kept,
 };
 use crate::{
-    conf::Conf,
+    conf::{Conf, FileSpan, Sources},
     model::{
         records::{Approval, Grant, Guardrail, Key, Organization, Origin, Owned, Project, Records, Server, ToolRecord},
         units::shown,
@@ -28,6 +28,8 @@ pub struct Catalog {
     pub closed: BTreeSet<String>,
     /// What a person should know of conf and policy, rendered.
     pub warnings: String,
+    /// The files' texts, to name places in them.
+    pub sources: Arc<Sources>,
 }
 
 impl Catalog {
@@ -105,6 +107,15 @@ impl Catalog {
             Kind::Key => of(self.find::<Key>(None, id)?),
             Kind::Guardrail => of(self.find::<Guardrail>(organization, id)?),
         })
+    }
+
+    /// Where an object was written, in brackets: ` (policy.toml:3:1)`, or ` (made through the API)`.
+    #[must_use]
+    pub fn place(&self, origin: &Origin) -> String {
+        match FileSpan::of(origin) {
+            Some(at) => format!(" ({})", self.sources.place(&at)),
+            None => " (made through the API)".to_owned(),
+        }
     }
 
     /// The grants of a key.

@@ -115,6 +115,7 @@ impl Control {
             records: draft.records,
             closed: draft.closed,
             warnings: next.sources.render(&draft.warnings),
+            sources: Arc::clone(&next.sources),
         };
         for (server, moved) in &next.moves {
             let from = moved.from.map_or("new", crate::policy::approval::ToolState::as_str);
