@@ -36,6 +36,7 @@ use futures::future::BoxFuture;
 pub use self::{
     listen::{Listeners, serve},
     openapi::document,
+    visible::visible,
 };
 use crate::{
     budget::Failures,

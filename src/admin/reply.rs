@@ -62,7 +62,7 @@ pub(super) struct Refused {
 
 impl Refused {
     fn new((status, kind, code): (u16, &'static str, Option<&'static str>), message: impl Into<String>) -> Self {
-        Self { status, kind, code, message: message.into(), header: None }
+        Self { status, kind, code, message: sentence(&message.into()), header: None }
     }
 
     /// 400 `invalid_request`
@@ -123,7 +123,7 @@ impl From<ChangeError> for Refused {
         if let ChangeError::Store(why) = &error {
             tracing::error!("the store: {why}");
         }
-        Self::new(error.row(), sentence(&error.to_string()))
+        Self::new(error.row(), error.to_string())
     }
 }
 

@@ -3,7 +3,8 @@
 //! Tells nothing of meaning; used where a person reviews what a server says of its tools.
 
 /// The text with every character that hides, moves or imitates written out. Line feeds and tabs stay.
-pub(super) fn visible(text: &str) -> String {
+#[must_use]
+pub fn visible(text: &str) -> String {
     if text.is_ascii() && !text.bytes().any(|c| c.is_ascii_control() && c != b'\n' && c != b'\t') {
         return text.to_owned();
     }
