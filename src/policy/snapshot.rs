@@ -247,6 +247,8 @@ pub struct ToolPolicy {
     pub class: Option<Class>,
     /// Whether it may be called.
     pub state: ToolState,
+    /// Why it can never be listed (contract §6); of a clash with another server's tool as well.
+    pub fault: Option<Arc<str>>,
     /// The compiled schemas of the approved definition, or why they cannot be used.
     pub schemas: Result<Arc<ToolSchemas>, String>,
     /// The tool as listed: `[revision][0 exposed name, 1 own name]`; empty unless callable.

@@ -2,6 +2,7 @@
 
 mod background;
 mod listen;
+mod management;
 mod notify;
 mod signals;
 

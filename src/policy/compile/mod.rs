@@ -19,15 +19,16 @@ use crate::{
     budget::{self, Scope},
     conf::{Conf, Fault, FileSpan},
     model::{
+        mcp::Revision,
         name,
         pin::Pin,
-        records::{Approval, Detector, Guardrail, Owned, Protocol, Records, Server, ToolRecord},
+        records::{Approval, Detector, Guardrail, Origin, Owned, Protocol, Records, Server, ToolRecord},
     },
     upstream::{
-        egress::{EgressRules, judge_url},
+        egress::{EgressRules, UrlFault, judge_url},
         engine::Engine,
         server::Registry,
-        target::{Credential, Target, TlsOptions},
+        target::{Credential, CredentialFault, Target, TlsOptions},
     },
 };
 
@@ -90,7 +91,14 @@ pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, 
     if let Err(why) = guard::warm() {
         return Err(vec![Fault::error(None, format!("the shipped guardrail rules: {why}"))]);
     }
-    let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new() };
+    let mut pins: HashMap<ToolKey<'_>, HashMap<&str, &Approval>> = HashMap::new();
+    for Owned { value: pin, .. } in &inputs.records.approvals {
+        pins.entry((&pin.organization, &pin.server)).or_default().insert(&pin.tool, pin);
+    }
+    let discovered = inputs.records.discoveries.iter();
+    let discovered =
+        discovered.filter_map(|d| Some(((d.organization.as_str(), d.server.as_str()), d.revision?))).collect();
+    let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new(), pins, discovered };
     let settings = Arc::new(settings(inputs));
     let organizations = compiler.organizations();
     let keys = views::keys(inputs.records, &organizations, &mut compiler.handles.buckets);
@@ -124,6 +132,36 @@ pub fn egress_rules(conf: &Conf) -> EgressRules {
         allow_networks: conf.egress.allow_networks.clone(),
         own_addresses: own.collect(),
     }
+}
+
+/// Why a server cannot be spoken to.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetFault {
+    /// Its URL.
+    #[error(transparent)]
+    Url(#[from] UrlFault),
+    /// A header of its credential.
+    #[error(transparent)]
+    Credential(#[from] CredentialFault),
+}
+
+/// How a server is spoken to, by the conf's egress rules.
+///
+/// # Errors
+/// [`TargetFault`]
+pub fn target_of(server: &Server, secrets: &ServerSecrets, conf: &Conf) -> Result<Target, TargetFault> {
+    let rules = Arc::new(egress_rules(conf));
+    let endpoint = judge_url(&server.url, &rules)?;
+    let headers = secrets.credential.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+    Ok(Target {
+        endpoint,
+        rules,
+        credential: Credential::new(headers, &conf.attribution.prefix)?,
+        tls: Arc::new(secrets.tls.clone()),
+        connect_timeout: conf.timeouts.connect.0,
+        timeout: server.timeout.unwrap_or(conf.timeouts.call).0,
+        http2: server.http2,
+    })
 }
 
 /// What the line needs of a conf.
@@ -162,6 +200,10 @@ struct Compiler<'c, 'i> {
     faults: Vec<Fault>,
     /// Plans that are the same list of rules are one plan.
     plans: HashMap<(Arc<str>, Vec<usize>), Arc<GuardPlan>>,
+    /// The files' pins, by server and then by tool.
+    pins: HashMap<ToolKey<'i>, HashMap<&'i str, &'i Approval>>,
+    /// What discovery settled, by server.
+    discovered: HashMap<ToolKey<'i>, Revision>,
 }
 
 impl Compiler<'_, '_> {
@@ -275,22 +317,9 @@ impl Compiler<'_, '_> {
         let upstream = self.handles.upstreams.obtain(full_name, target, self.inputs.now_ms);
         let scope = || Scope::Server(organization.to_string(), server.slug.clone());
         let rate = server.rate_limit.map(|rate| (rate, self.handles.buckets.obtain(scope())));
-        let discovered = self
-            .inputs
-            .records
-            .discoveries
-            .iter()
-            .find(|d| d.organization == server.organization && d.server == server.slug)
-            .and_then(|d| d.revision);
-        let pins: HashMap<&str, &Approval> = self
-            .inputs
-            .records
-            .approvals
-            .iter()
-            .map(|approval| &approval.value)
-            .filter(|a| a.organization == server.organization && a.server == server.slug)
-            .map(|a| (a.tool.as_str(), a))
-            .collect();
+        let name: ToolKey<'_> = (&server.organization, &server.slug);
+        let discovered = self.discovered.get(&name).copied();
+        let pins = self.pins.get(&name).cloned().unwrap_or_default();
         let mut tools = HashMap::new();
         for record in known {
             let clash = isolated.contains(&(server.slug.clone(), record.name.clone()));
@@ -317,37 +346,27 @@ impl Compiler<'_, '_> {
         })
     }
 
-    /// How the server is spoken to. A URL that the egress rules do not let through is a fault of the policy; a secret that
-    /// cannot be read is a warning, and the server refuses the calls that need it.
+    /// How the server is spoken to. A URL that the egress rules do not let through is a fault of a file; a server of the API is
+    /// left out then. A secret that cannot be read is a warning, and the server refuses the calls that need it.
     fn target(&mut self, owned: &Owned<Server>, secrets: &ServerSecrets) -> Option<Target> {
         let (server, conf) = (&owned.value, self.inputs.conf);
-        let origin = || FileSpan::of(&owned.origin);
-        let rules = Arc::new(egress_rules(conf));
+        let origin = FileSpan::of(&owned.origin);
         for why in &secrets.faults {
-            self.faults.push(Fault::warning(origin(), format!("server `{}`: {why}", server.slug)));
+            self.faults.push(Fault::warning(origin.clone(), format!("server `{}`: {why}", server.slug)));
         }
-        let headers = secrets.credential.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let credential = match Credential::new(headers, &conf.attribution.prefix) {
-            Ok(credential) => credential,
-            Err(fault) => {
-                self.faults.push(Fault::error(origin(), format!("server `{}`: {fault}", server.slug)));
-                Credential::default()
-            }
+        let fault = |message: String| match owned.origin {
+            Origin::File { .. } => Fault::error(origin.clone(), message),
+            Origin::Api => Fault::warning(None, message),
         };
-        match judge_url(&server.url, &rules) {
-            Ok(endpoint) => Some(Target {
-                endpoint,
-                rules,
-                credential,
-                tls: Arc::new(secrets.tls.clone()),
-                connect_timeout: conf.timeouts.connect.0,
-                timeout: server.timeout.unwrap_or(conf.timeouts.call).0,
-                http2: server.http2,
-            }),
-            Err(fault) => {
-                let text = format!("server `{}`: url: {fault}", server.slug);
+        match target_of(server, secrets, conf) {
+            Ok(target) => Some(target),
+            Err(TargetFault::Credential(why)) => {
+                self.faults.push(fault(format!("server `{}`: {why}", server.slug)));
+                target_of(server, &ServerSecrets { tls: secrets.tls.clone(), ..ServerSecrets::default() }, conf).ok()
+            }
+            Err(TargetFault::Url(why)) => {
                 let hint = "`egress.allow_http` and `egress.allow_networks` open private servers";
-                self.faults.push(Fault::error(origin(), text).hint(hint));
+                self.faults.push(fault(format!("server `{}`: url: {why}", server.slug)).hint(hint));
                 None
             }
         }

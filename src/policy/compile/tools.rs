@@ -48,6 +48,7 @@ impl Compiler<'_, '_> {
             name: record.name.as_str().into(),
             class: approval::terms(record, pin).map(|(class, _)| class),
             state,
+            fault: fault.as_deref().map(Into::into),
             schemas,
             listed,
             input: self.guards(server, record, rules, GuardStage::Input),
