@@ -265,6 +265,8 @@ pub struct Voice<'a> {
     pub product: &'a str,
     /// `gateway.console`
     pub console: &'a str,
+    /// `attribution.prefix`, as written.
+    pub prefix: &'a str,
 }
 
 /// The longest tool name in a message, in characters (contract §4).
@@ -390,7 +392,9 @@ impl Refusal {
             Self::KeyRateLimited { retry_after } => {
                 format!("This key is over its rate limit. Retry after {retry_after} seconds, and then with backoff.")
             }
-            Self::InvalidAttribution(rule) => format!("The attribution is malformed: {rule}."),
+            Self::InvalidAttribution(rule) => {
+                format!("The attribution (`{}*` headers and `trace_id`) is malformed: {rule}.", voice.prefix)
+            }
             Self::ServerNotFound => "There is no such MCP server for this key.".to_owned(),
             Self::UnsupportedMediaType => "The body must be uncompressed `application/json`.".to_owned(),
             Self::BodyTooLarge { limit } => format!("The body is larger than {limit} bytes."),
@@ -418,7 +422,7 @@ impl Refusal {
     }
 
     fn tool_message(&self, voice: &Voice<'_>) -> String {
-        let Voice { tool, product, console } = *voice;
+        let Voice { tool, product, console, .. } = *voice;
         let tool = &cut(tool, NAME_CHARS_MAX);
         match self {
             Self::ToolNotAllowed => format!(
@@ -450,9 +454,7 @@ impl Refusal {
             Self::UpstreamTimeout { sent: false } => format!(
                 "The time limit of `{tool}` passed before the tool could be called. You may retry with backoff."
             ),
-            Self::UpstreamRejected(message) => format!(
-                "The server of `{tool}` rejected the call: {message}\nThe tool may already have run. Change the call before you retry it."
-            ),
+            Self::UpstreamRejected(message) => rejected_message(message, tool),
             Self::ResultTooLarge { limit } => format!(
                 "The result of `{tool}` is larger than the limit of {limit} bytes and was withheld. The tool may already have run. Change the arguments to ask for less."
             ),
@@ -490,6 +492,14 @@ fn argument_message(fault: &ArgumentFault, tool: &str, voice: &Voice<'_>) -> Str
             "{product} cannot check the arguments of `{tool}`: {reason}. An admin can see this in {console}; use another tool until then."
         ),
     }
+}
+
+/// Ours first, the server's words last: nothing that it says can be taken for the gateway's.
+fn rejected_message(message: &str, tool: &str) -> String {
+    let ours = format!(
+        "The server of `{tool}` rejected the call; the tool may already have run. Change the call before you retry it."
+    );
+    if message.is_empty() { ours } else { format!("{ours} The server's message: {message}") }
 }
 
 fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> String {

@@ -58,6 +58,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
     /// `attribution.prefix`, lower case.
     pub attribution_prefix: String,
+    /// `attribution.prefix`, for messages.
+    pub attribution_prefix_written: String,
     /// `limits.arguments`, bytes.
     pub arguments_bytes_max: u64,
     /// `limits.request_body`, bytes.
@@ -94,6 +96,7 @@ impl Default for Settings {
             allowed_origins: Vec::new(),
             trusted_proxies: Vec::new(),
             attribution_prefix: "x-toolgate-".to_owned(),
+            attribution_prefix_written: "X-Toolgate-".to_owned(),
             arguments_bytes_max: 256 << 10,
             body_bytes_max: 1 << 20,
             headers_bytes_max: 64 << 10,

@@ -150,6 +150,7 @@ fn message(refusal: &Refusal, asked: &Asked, settings: &Settings) -> String {
         tool: asked.tool_name.as_deref().unwrap_or(""),
         product: &settings.product,
         console: &settings.console,
+        prefix: &settings.attribution_prefix_written,
     })
 }
 

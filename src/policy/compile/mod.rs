@@ -175,6 +175,7 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
         allowed_origins: conf.gateway.allowed_origins.clone(),
         trusted_proxies: conf.gateway.trusted_proxies.clone(),
         attribution_prefix: conf.attribution.prefix.to_ascii_lowercase(),
+        attribution_prefix_written: conf.attribution.prefix.clone(),
         arguments_bytes_max: conf.limits.arguments.0,
         body_bytes_max: conf.limits.request_body.0,
         headers_bytes_max: conf.limits.headers.0,
