@@ -36,7 +36,7 @@ use crate::{
         guard::{self, Verdict},
         snapshot::{KeyPolicy, ServerPolicy, Snapshot, ToolPolicy, ViewServer},
     },
-    refusal::{Refusal, Surface, Unavailable, Voice},
+    refusal::{Refusal, Surface, Unavailable},
     upstream::breaker::HealthLimits,
 };
 
@@ -264,7 +264,7 @@ impl Told<'_> {
             return if key.revoked { "the key is revoked" } else { "the key has expired" }.to_owned();
         }
         let settings = &self.snapshot.settings;
-        refusal.message(&Voice { tool: self.tool, product: &settings.product, console: &settings.console })
+        refusal.message(&settings.voice(self.tool))
     }
 
     fn finish(&self, refusal: Option<&Refusal>) -> Json {
@@ -273,7 +273,7 @@ impl Told<'_> {
         };
         let row = refusal.row();
         let settings = &self.snapshot.settings;
-        let voice = Voice { tool: self.tool, product: &settings.product, console: &settings.console };
+        let voice = settings.voice(self.tool);
         let (surface, number) = match row.surface {
             Surface::Http(status) => ("http", json!(status)),
             Surface::Rpc { code, .. } => ("rpc", json!(code)),

@@ -23,7 +23,7 @@ use crate::{
         records::{Class, SessionMode},
         units::Rate,
     },
-    refusal::Refusal,
+    refusal::{Refusal, Voice},
     upstream::{Upstream, engine::Engine},
 };
 
@@ -122,6 +122,14 @@ impl std::fmt::Debug for Settings {
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Snapshot").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// By which names a refusal of `tool` speaks.
+    #[must_use]
+    pub fn voice<'a>(&'a self, tool: &'a str) -> Voice<'a> {
+        Voice { tool, product: &self.product, console: &self.console, prefix: &self.attribution_prefix_written }
     }
 }
 

@@ -10,8 +10,12 @@ use toolgate::refusal::{ArgumentFault, Kind, NAME_CHARS_MAX, Refusal, Row, Side,
 const DEFAULT: Voice<'_> =
     Voice { tool: "github_create_issue", product: "Toolgate", console: "the Toolgate console", prefix: "X-Toolgate-" };
 /// The names of `conf/profiles/infro.toml`.
-const INFRO: Voice<'_> =
-    Voice { tool: "github_create_issue", product: "INFRO", console: "INFRO, under MCP & connectors", prefix: "X-INFRO-" };
+const INFRO: Voice<'_> = Voice {
+    tool: "github_create_issue",
+    product: "INFRO",
+    console: "INFRO, under MCP & connectors",
+    prefix: "X-INFRO-",
+};
 
 /// What a server said, in the sample of a rejection: two sentences that are not ours.
 const SERVERS_WORDS: &str = "No such row. Try another.";
@@ -115,7 +119,8 @@ fn tool_samples() -> Vec<(Refusal, &'static str)> {
 }
 
 fn table() -> String {
-    let mut out = String::from("| code | type | answer | server reached | when | message |\n|---|---|---|---|---|---|\n");
+    let mut out =
+        String::from("| code | type | answer | server reached | when | message |\n|---|---|---|---|---|---|\n");
     for (refusal, when) in samples() {
         let row = refusal.row();
         let (code, kind) = match row.surface {
