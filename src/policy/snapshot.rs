@@ -13,12 +13,13 @@ use ipnet::IpNet;
 use super::{
     approval::ToolState,
     guard::{CredentialMask, GuardPlan},
-    schema::ToolSchemas,
+    schema::{ToolSchemas, advertise},
 };
 use crate::{
     budget::Bucket,
     model::{
         id::KeyDigest,
+        jsonrpc::Document,
         mcp::Revision,
         records::{Class, SessionMode},
         units::Rate,
@@ -262,7 +263,7 @@ pub struct ToolPolicy {
     pub fault: Option<Arc<str>>,
     /// The compiled schemas of the approved definition, or why they cannot be used.
     pub schemas: Result<Arc<ToolSchemas>, String>,
-    /// The tool as listed: `[revision][0 exposed name, 1 own name]`; empty unless callable.
+    /// The tool as listed; none unless callable.
     pub listed: Option<Arc<Listed>>,
     /// Rules on arguments.
     pub input: Guards,
@@ -270,13 +271,44 @@ pub struct ToolPolicy {
     pub output: Guards,
 }
 
-/// The approved definition as advertised, compiled once for each revision and name.
+/// The approved definition as advertised: a fragment for each revision and name, made when it is first listed, so that a
+/// policy of many tools holds only what some client asked for.
 #[derive(Debug)]
 pub struct Listed {
-    /// Under the exposed name, by revision.
-    pub exposed: [Arc<str>; 4],
-    /// Under the server's own name, by revision.
-    pub own: [Arc<str>; 4],
+    definition: Arc<str>,
+    exposed: (Arc<str>, [OnceLock<Box<str>>; 4]),
+    own: (Arc<str>, [OnceLock<Box<str>>; 4]),
+}
+
+impl Listed {
+    /// A definition that parses and compiles, and its two names.
+    #[must_use]
+    pub fn new(definition: Arc<str>, exposed: &str, own: &str) -> Self {
+        Self { definition, exposed: (exposed.into(), Default::default()), own: (own.into(), Default::default()) }
+    }
+
+    /// The fragment of the aggregated endpoint.
+    #[must_use]
+    pub fn exposed(&self, revision: Revision) -> &str {
+        self.fragment(&self.exposed, revision)
+    }
+
+    /// The fragment of the server's own endpoint.
+    #[must_use]
+    pub fn own(&self, revision: Revision) -> &str {
+        self.fragment(&self.own, revision)
+    }
+
+    fn fragment<'l>(&self, (name, slots): &'l (Arc<str>, [OnceLock<Box<str>>; 4]), revision: Revision) -> &'l str {
+        let Some(slot) = slots.get(revision.index()) else { return "{}" };
+        slot.get_or_init(|| {
+            let mut scratch = Vec::new();
+            match Document::parse(self.definition.as_bytes(), &mut scratch) {
+                Ok(document) => advertise(&document.spanned_root(), name, revision).into(),
+                Err(_) => "{}".into(),
+            }
+        })
+    }
 }
 
 /// The rules of one tool and stage, by the project of the calling key.

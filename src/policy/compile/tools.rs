@@ -6,14 +6,13 @@ use super::{CLASH, Compiler, Rule};
 use crate::{
     model::{
         jsonrpc::Document,
-        mcp::Revision,
         name,
         records::{Approval, Definition, GuardStage, Guardrail, Server, ToolRecord},
     },
     policy::{
         approval::{self, ToolState},
         guard::GuardPlan,
-        schema::{ToolSchemas, advertise},
+        schema::ToolSchemas,
         snapshot::{Guards, Listed, ToolPolicy},
     },
 };
@@ -63,7 +62,7 @@ impl Compiler<'_, '_> {
         if let Some(compiled) = self.handles.definitions.get(&key) {
             return Arc::clone(compiled);
         }
-        let compiled = Arc::new(compile_definition(&definition.json, exposed));
+        let compiled = Arc::new(compile_definition(definition, exposed));
         self.handles.definitions.insert(key, Arc::clone(&compiled));
         compiled
     }
@@ -107,9 +106,9 @@ impl Compiler<'_, '_> {
     }
 }
 
-fn compile_definition(json: &str, exposed: &str) -> Compiled {
+fn compile_definition(definition: &Definition, exposed: &str) -> Compiled {
     let unusable = |why: String| Compiled { schemas: Err(why), listed: None };
-    let Ok(value) = serde_json::from_str(json) else {
+    let Ok(value) = serde_json::from_str(&definition.json) else {
         return unusable("its definition is not valid JSON".to_owned());
     };
     let schemas = match ToolSchemas::compile(&value) {
@@ -117,11 +116,10 @@ fn compile_definition(json: &str, exposed: &str) -> Compiled {
         Err(fault) => return unusable(fault.to_string()),
     };
     let mut scratch = Vec::new();
-    let Ok(document) = Document::parse(json.as_bytes(), &mut scratch) else {
+    if Document::parse(definition.json.as_bytes(), &mut scratch).is_err() {
         return unusable("its definition is not strict JSON".to_owned());
-    };
-    let tool = document.spanned_root();
+    }
     let own = value.get("name").and_then(serde_json::Value::as_str).unwrap_or("");
-    let under = |name: &str| Revision::ALL.map(|revision| Arc::from(advertise(&tool, name, revision)));
-    Compiled { schemas: Ok(schemas), listed: Some(Arc::new(Listed { exposed: under(exposed), own: under(own) })) }
+    let listed = Arc::new(Listed::new(Arc::clone(&definition.json), exposed, own));
+    Compiled { schemas: Ok(schemas), listed: Some(listed) }
 }
