@@ -10,11 +10,8 @@ use crate::{
 };
 
 /// What the default conf calls the prefix, the console and the product, and what the profile does; in this order.
-const NAMES: [(&str, &str); 3] = [
-    ("X-Toolgate-", "X-INFRO-"),
-    ("the Toolgate console", "INFRO, under MCP & connectors"),
-    ("Toolgate", "INFRO"),
-];
+const NAMES: [(&str, &str); 3] =
+    [("X-Toolgate-", "X-INFRO-"), ("the Toolgate console", "INFRO, under MCP & connectors"), ("Toolgate", "INFRO")];
 
 /// The profile as it is shipped; its policy is the test's own.
 async fn infro() -> (Gw, Up) {
