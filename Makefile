@@ -10,7 +10,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test
+.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -20,11 +20,23 @@ build: tools-build
 	@[ -x $(TOOLGATE) ] || echo "make: compiling toolgate and its crates with full optimisation; the first time takes minutes"
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-test: test-rust test-files test-binary test-e2e
+test: test-rust test-files test-binary test-e2e test-counts
 	@echo "make: all tests passed"
 
 test-rust: tools-build
+	@rm -rf target/counts
 	$(CARGO) test --locked --no-fail-fast
+
+# How many rows of each table of the suite were played, and how many were wrong; what was left out, and why.
+test-counts:
+	@$(PYTHON) tests/support/counts.py target/counts
+
+# Each fuzz target for FUZZ_SECONDS, on a nightly toolchain; a finding ends it with the input that shows it.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
+
+fuzz: tools-build
+	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 # `toolgate check` on each shipped conf file, and the systemd unit.
 test-files: build tools-test

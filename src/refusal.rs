@@ -93,9 +93,15 @@ pub enum Unavailable {
     /// Something that is not an MCP answer.
     NotMcp,
     /// 401 or 403 to the credential that we hold.
-    CredentialRefused,
+    CredentialRefused {
+        /// To the call itself; else to the session before it.
+        called: bool,
+    },
     /// 429 to the credential that we hold.
-    RateLimited,
+    RateLimited {
+        /// To the call itself; else to the session before it.
+        called: bool,
+    },
     /// `input_required` for a capability that the caller did not declare.
     CapabilityNotDeclared,
     /// The breaker is open: not attempted.
@@ -471,7 +477,11 @@ impl Unavailable {
     /// Whether the request may have reached the tool.
     #[must_use]
     pub const fn reached(self) -> bool {
-        !matches!(self, Self::Connect | Self::Session | Self::BreakerOpen | Self::Busy | Self::NotListed)
+        match self {
+            Self::Connect | Self::Session | Self::BreakerOpen | Self::Busy | Self::NotListed => false,
+            Self::CredentialRefused { called } | Self::RateLimited { called } => called,
+            _ => true,
+        }
     }
 }
 
@@ -505,7 +515,7 @@ fn rejected_message(message: &str, tool: &str) -> String {
 fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> String {
     let (product, console) = (voice.product, voice.console);
     let retry = "You may retry with backoff.";
-    let ran = "The tool may already have run.";
+    let ran = if cause.reached() { "The tool may already have run." } else { "The tool was not called." };
     let what = match cause {
         Unavailable::Connect => {
             return format!("{product} could not connect to the server of `{tool}`. The tool was not called. {retry}");
@@ -530,12 +540,12 @@ fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> Str
                 "The server of `{tool}` has not listed its tools for too long, so {product} does not call it. The tool was not called. {retry}"
             );
         }
-        Unavailable::CredentialRefused => {
+        Unavailable::CredentialRefused { .. } => {
             return format!(
                 "The server of `{tool}` refused the credential that {product} holds. {ran} An admin must replace the credential in {console}: do not retry until then."
             );
         }
-        Unavailable::RateLimited => "is limiting the rate of calls",
+        Unavailable::RateLimited { .. } => "is limiting the rate of calls",
         Unavailable::Broken => "broke the connection before it answered",
         Unavailable::ServerError => "failed with a server error",
         Unavailable::Redirect => "answered with a redirect, which is not followed",

@@ -230,13 +230,35 @@ pub fn rejected(exchange: &mut Exchange<'_>, code: i32, message: &str, data: Opt
             && let Some(required) = data.and_then(|data| data.get("requiredCapabilities"))
             && required.node.kind() == Kind::Object
         {
-            return Refusal::MissingCapability { required: required.text().to_owned() };
+            return match clean_part(exchange, required.raw()) {
+                Ok(required) => Refusal::MissingCapability { required },
+                Err(refusal) => refusal,
+            };
         }
         if exchange.call.checked.meta.is_retry() {
             return Refusal::Relayed { code, message };
         }
     }
     Refusal::UpstreamRejected(message)
+}
+
+/// Cleans and screens a part of an error that is passed on as JSON.
+fn clean_part(exchange: &mut Exchange<'_>, raw: &[u8]) -> Result<String, Refusal> {
+    let fault = |_| Refusal::Internal;
+    let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
+    let document = Document::parse(raw, &mut first).map_err(fault)?;
+    let root = document.spanned_root();
+    let masked = edited(&document, &root, exchange.call.checked.server.mask.edits(&document, &root));
+    let document = Document::parse(&masked, &mut second).map_err(fault)?;
+    let root = document.spanned_root();
+    let cleaned = edited(&document, &root, guard::credential_edits(&document, &root));
+    let document = Document::parse(&cleaned, &mut third).map_err(fault)?;
+    let screened = screened(exchange, &document, &document.spanned_root())?;
+    String::from_utf8(screened.unwrap_or_else(|| cleaned.clone())).map_err(|_| Refusal::Internal)
+}
+
+fn edited(document: &Document<'_>, part: &Spanned<'_>, edits: Vec<guard::Edit>) -> Vec<u8> {
+    apply(document.raw(), part.span.clone(), edits.into_iter().map(Splice::from).collect())
 }
 
 /// Cleans a server's text, screens it like a result, and cuts it.

@@ -150,8 +150,8 @@ pub(super) struct Sent {
     pub(super) relay: Option<Relay>,
     /// The verdict that ended the call, for the record.
     pub(super) refused: Option<Refusal>,
-    /// A result that was released, but for external engines that are to be asked first.
-    pub(super) pending: Option<(Vec<u8>, Asking)>,
+    /// A verdict that passes on words of the server's, but for external engines that are to be asked first.
+    pub(super) pending: Option<(Result<Vec<u8>, Refusal>, Asking)>,
     /// The client gets a stream.
     pub(super) streams: bool,
     pub(super) answered: bool,

@@ -24,6 +24,14 @@ pub(super) const RENEW: ErrorType = ErrorType::Custom("renew");
 /// The result waits for external engines: the proxy loop ends, and `fail` is its finisher.
 const PENDING: ErrorType = ErrorType::Custom("pending");
 
+/// Whether something that the server wrote goes out with the verdict.
+const fn passes_words_on(verdict: &Result<Vec<u8>, Refusal>) -> bool {
+    matches!(
+        verdict,
+        Ok(_) | Err(Refusal::UpstreamRejected(_) | Refusal::Relayed { .. } | Refusal::MissingCapability { .. })
+    )
+}
+
 impl Gateway {
     /// Judges the server's head and puts ours in its place. The held session keeps it until something is released.
     pub(super) fn receive_head(&self, response: &mut ResponseHeader, ctx: &mut Context) -> Result<()> {
@@ -144,18 +152,18 @@ impl Gateway {
         let lost = step.verdict.is_some() && session_sent && !sent.renewed && relay.lost_session(&sent.our_id_text);
         sent.relay = Some(relay);
         *own += begun.elapsed();
-        if !asking.is_empty()
-            && let Some(Ok(result)) = step.verdict
-        {
-            sent.pending = Some((result, asking));
-            return Error::e_explain(PENDING, "engines are to be asked");
-        }
         if lost {
             let mut error = Error::explain(RENEW, "the server lost our session");
             error.set_retry(true);
             return Err(error);
         }
-        Ok(Some(step))
+        match step.verdict {
+            Some(verdict) if !asking.is_empty() && passes_words_on(&verdict) => {
+                sent.pending = Some((verdict, asking));
+                Error::e_explain(PENDING, "engines are to be asked")
+            }
+            verdict => Ok(Some(Step { verdict, ..step })),
+        }
     }
 
     /// The message of a verdict, if it can go out under the held header; else the call ends as an error and `fail` writes it.

@@ -33,8 +33,8 @@ impl Gateway {
         if sent.answered {
             return end;
         }
-        if let Some((result, asking)) = sent.pending.take() {
-            self.finish_asked(session, ctx, (result, asking)).await;
+        if let Some((verdict, asking)) = sent.pending.take() {
+            self.finish_asked(session, ctx, (verdict, asking)).await;
             return end;
         }
         let refusal = match sent.refused.take() {
@@ -61,13 +61,19 @@ impl Gateway {
         end
     }
 
-    /// Asks the engines about a result that passed everything else, and answers.
-    async fn finish_asked(&self, session: &mut Session, ctx: &mut Context, (result, asking): (Vec<u8>, Asking)) {
+    /// Asks the engines about what passed everything else, and answers.
+    async fn finish_asked(
+        &self,
+        session: &mut Session,
+        ctx: &mut Context,
+        (released, asking): (Result<Vec<u8>, Refusal>, Asking),
+    ) {
         let Some(sent) = ctx.sent_mut() else { return };
         let (server, tool) = (Arc::clone(&sent.admitted.checked.server), Arc::clone(&sent.admitted.checked.tool));
         let (deadline, streams) = (sent.deadline, sent.streams);
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        let mut verdict = self.ask_engines(ctx, (&server, &tool.name), &asking, (Side::Output, left)).await;
+        let asked = self.ask_engines(ctx, (&server, &tool.name), &asking, (Side::Output, left)).await;
+        let mut verdict = asked.and(released);
         if tokio::time::Instant::now() >= deadline {
             verdict = Err(Refusal::UpstreamTimeout { sent: true });
         }
@@ -77,7 +83,7 @@ impl Gateway {
         }
         match verdict {
             Err(refusal) => self.finish(session, ctx, &refusal).await,
-            Ok(()) => {
+            Ok(result) => {
                 let takes = if streams { Takes::Sse } else { Takes::Json };
                 let answer = respond::result(&result, &ctx.asked, takes);
                 if self.write(session, ctx, answer).await.is_err()

@@ -63,7 +63,7 @@ impl Held {
         signals: Arc<Signals>,
     ) -> (ServerSession, oneshot::Receiver<Box<ServerSession>>) {
         let (back, receiver) = oneshot::channel();
-        let expects_continue = inner.req_header().headers.contains_key(http::header::EXPECT);
+        let expects_continue = !inner.is_http2() && inner.req_header().headers.contains_key(http::header::EXPECT);
         let held = Self {
             inner: Some(Box::new(inner)),
             back: Some(back),
@@ -161,8 +161,11 @@ impl Session for Held {
     async fn write_response_header(&mut self, resp: Box<ResponseHeader>, end: bool) -> Result<()> {
         self.head = None;
         self.note_end(end);
-        if resp.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close") {
+        let closes = resp.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close");
+        // A client that was not told to go on may send its body or not: what follows could not be read.
+        if closes || self.expects_continue {
             self.session_mut().set_keepalive(None);
+            self.signals.spoil();
         }
         self.session_mut().write_response_header(resp).await
     }

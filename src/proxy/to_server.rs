@@ -148,8 +148,8 @@ fn no_session(error: AskError) -> Refusal {
     Refusal::UpstreamUnavailable(match error {
         AskError::Client(ClientError::TimedOut) => return Refusal::UpstreamTimeout { sent: false },
         AskError::Client(error) if error.is_unsent() => Unavailable::Connect,
-        AskError::Credential { .. } => Unavailable::CredentialRefused,
-        AskError::RateLimited => Unavailable::RateLimited,
+        AskError::Credential { .. } => Unavailable::CredentialRefused { called: false },
+        AskError::RateLimited => Unavailable::RateLimited { called: false },
         _ => Unavailable::Session,
     })
 }

@@ -189,7 +189,7 @@ fn formed(text: &str, form: Form) -> Vec<u8> {
 }
 
 /// All rows: name, what the server answers, the code.
-fn rows() -> Vec<(String, Reply, &'static str)> {
+pub fn rows() -> Vec<(String, Reply, &'static str)> {
     let mut rows: Vec<(String, Reply, &'static str)> = Vec::new();
     for (name, text, code) in HEADS {
         rows.push(((*name).to_owned(), Reply::raw(text), code));

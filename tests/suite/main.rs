@@ -15,9 +15,11 @@
 mod support;
 
 mod bytes;
+mod canary;
 mod cancel;
 mod cases;
 mod conf;
+mod connections;
 mod contract_http;
 mod contract_rpc;
 mod deadlines;
@@ -30,5 +32,6 @@ mod profiles;
 mod refusals;
 mod reload;
 mod reports;
+mod schemas;
 mod sealed;
 mod tidy;

@@ -93,6 +93,7 @@ pub const ROWS: &[Row] = &[
     row("content missing", "tool_result_invalid", "no_content", "{}").reached(),
     row("a word in the result", "guardrail_blocked", "leak", "{}").reached().says(&["keywords"]),
     row("an engine for the result fails", "guardrail_unavailable", "engine_out", "{}").reached(),
+    row("an engine for an error's message fails", "guardrail_unavailable", "engine_err", "{}").reached(),
 ];
 
 /// What no refusal may ever repeat: values of arguments, matches, text of results, other servers.
@@ -122,6 +123,7 @@ async fn upstream() -> Up {
         ("large", Reply::Result(r#"{"content":[{"type":"text","text":"${rep 5000 x}"}]}"#.to_owned())),
         ("no_content", Reply::Result(r#"{"structuredContent":{"a":"hunter-2"}}"#.to_owned())),
         ("leak", Reply::text("the word is leak-7")),
+        ("engine_err", Reply::Error(r#"{"code":-32000,"message":"hunter-2"}"#.to_owned())),
     ];
     let names = ["echo", "any", "write", "other", "pending", "blocked", "drift", "engine_in", "engine_out"];
     let mut up = names.iter().fold(Upstream::new(), |up, name| up.tool(name, object()));
@@ -165,7 +167,7 @@ pub async fn gateway_with(conf: &str) -> (Gw, Up) {
         .grant("ann", "elsewhere", Read)
         .approve("demo", &definition("write"), "write")
         .approve("demo", &json!({ "name": "removed", "inputSchema": { "type": "object" } }), "read");
-    for name in ["engine_in", "engine_out"] {
+    for name in ["engine_in", "engine_out", "engine_err"] {
         let stage = if name == "engine_in" { "input" } else { "output" };
         gateway = gateway.object(
             "guardrail",

@@ -29,8 +29,10 @@ const UNAVAILABLE: &[(Unavailable, &str)] = &[
     (Unavailable::Redirect, "3xx"),
     (Unavailable::ClientError, "a 4xx without a JSON-RPC error of ours"),
     (Unavailable::NotMcp, "something that is not MCP"),
-    (Unavailable::CredentialRefused, "401 or 403 to the credential that we hold"),
-    (Unavailable::RateLimited, "429 to the credential that we hold"),
+    (Unavailable::CredentialRefused { called: true }, "401 or 403 to the credential that we hold"),
+    (Unavailable::CredentialRefused { called: false }, "the same, when a legacy session was opened"),
+    (Unavailable::RateLimited { called: true }, "429 to the credential that we hold"),
+    (Unavailable::RateLimited { called: false }, "the same, when a legacy session was opened"),
     (Unavailable::CapabilityNotDeclared, "`input_required` for a capability that the caller did not declare"),
     (Unavailable::BreakerOpen, "the server's breaker is open"),
     (Unavailable::Busy, "`max_in_flight` is reached"),
@@ -216,7 +218,7 @@ fn the_words_of_a_tool_refusal_are_those_of_the_contract() {
         ) && !row.reached;
         must(!idle || message.contains("was not called") || message.contains("could be called"), "was not called");
         let backoff = match refusal {
-            Refusal::UpstreamUnavailable(cause) => cause != Unavailable::CredentialRefused,
+            Refusal::UpstreamUnavailable(cause) => !matches!(cause, Unavailable::CredentialRefused { .. }),
             Refusal::UpstreamTimeout { .. } => true,
             _ => false,
         };
@@ -227,7 +229,7 @@ fn the_words_of_a_tool_refusal_are_those_of_the_contract() {
             _ => false,
         };
         must(message.contains("Change the arguments") == change, "change the arguments, where that helps");
-        let admin = matches!(refusal, Refusal::UpstreamUnavailable(Unavailable::CredentialRefused));
+        let admin = matches!(refusal, Refusal::UpstreamUnavailable(Unavailable::CredentialRefused { .. }));
         must(!admin || message.contains("An admin must replace the credential"), "an admin must replace it");
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
