@@ -171,7 +171,8 @@ async fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     let beside = beside(path);
     let _ = fs::remove_file(&beside);
     let listener = UnixListener::bind(&beside)?;
-    let placed = fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).and_then(|()| fs::rename(&beside, path));
+    let placed =
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).and_then(|()| fs::rename(&beside, path));
     if placed.is_err() {
         let _ = fs::remove_file(&beside);
     }

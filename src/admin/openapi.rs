@@ -43,8 +43,7 @@ pub(super) fn head() -> Document {
         components.add_security_scheme("token", SecurityScheme::Http(bearer));
     }
     let needs_no_token: [&str; 0] = [];
-    document.security =
-        Some(vec![SecurityRequirement::default(), SecurityRequirement::new("token", needs_no_token)]);
+    document.security = Some(vec![SecurityRequirement::default(), SecurityRequirement::new("token", needs_no_token)]);
     document
 }
 

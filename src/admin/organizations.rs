@@ -7,8 +7,9 @@ use axum::extract::State;
 use super::{
     Rooms,
     call::{At, Body, Call},
-    objects, shapes,
+    objects,
     reply::Outcome,
+    shapes,
 };
 use crate::{
     control::change::{Change, Kind},
@@ -21,7 +22,9 @@ use crate::{
     responses((status = 200, body = shapes::Organizations))
 )]
 pub(super) async fn list(State(rooms): State<Arc<Rooms>>, call: Call) -> Outcome {
-    objects::list::<Organization>(&rooms, &call, ("/v1/organizations", "organizations"), |_, owned| objects::shown(owned))
+    objects::list::<Organization>(&rooms, &call, ("/v1/organizations", "organizations"), |_, owned| {
+        objects::shown(owned)
+    })
 }
 
 /// Makes an organization.
@@ -50,12 +53,7 @@ pub(super) async fn get(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<
     request_body = shapes::PatchOrganization,
     responses((status = 200, body = shapes::ShownOrganization))
 )]
-pub(super) async fn patch(
-    State(rooms): State<Arc<Rooms>>,
-    call: Call,
-    At(id): At<String>,
-    body: Body,
-) -> Outcome {
+pub(super) async fn patch(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<String>, body: Body) -> Outcome {
     let target = objects::target(&call, Kind::Organization, id);
     objects::patch::<Organization>(&rooms, &call, &body, target).await
 }
@@ -66,12 +64,7 @@ pub(super) async fn patch(
     params(("id" = String, Path, description = "Its id."), shapes::Changing),
     responses((status = 200, body = shapes::Deleted))
 )]
-pub(super) async fn delete(
-    State(rooms): State<Arc<Rooms>>,
-    call: Call,
-    At(id): At<String>,
-    body: Body,
-) -> Outcome {
+pub(super) async fn delete(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<String>, body: Body) -> Outcome {
     let target = objects::target(&call, Kind::Organization, id);
     objects::delete(&rooms, &call, &body, target).await
 }

@@ -7,8 +7,9 @@ use axum::extract::State;
 use super::{
     Rooms,
     call::{At, Body, Call},
-    objects, shapes,
+    objects,
     reply::Outcome,
+    shapes,
 };
 use crate::{
     control::change::{Change, Kind},
@@ -50,12 +51,7 @@ pub(super) async fn get(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<
     request_body = shapes::PatchProject,
     responses((status = 200, body = shapes::ShownProject))
 )]
-pub(super) async fn patch(
-    State(rooms): State<Arc<Rooms>>,
-    call: Call,
-    At(id): At<String>,
-    body: Body,
-) -> Outcome {
+pub(super) async fn patch(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<String>, body: Body) -> Outcome {
     let target = objects::target(&call, Kind::Project, id);
     objects::patch::<Project>(&rooms, &call, &body, target).await
 }
@@ -66,12 +62,7 @@ pub(super) async fn patch(
     params(("id" = String, Path, description = "Its id."), shapes::Home, shapes::Changing),
     responses((status = 200, body = shapes::Deleted))
 )]
-pub(super) async fn delete(
-    State(rooms): State<Arc<Rooms>>,
-    call: Call,
-    At(id): At<String>,
-    body: Body,
-) -> Outcome {
+pub(super) async fn delete(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<String>, body: Body) -> Outcome {
     let target = objects::target(&call, Kind::Project, id);
     objects::delete(&rooms, &call, &body, target).await
 }

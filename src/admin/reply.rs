@@ -82,7 +82,8 @@ impl Refused {
 
     /// 401, the same whatever the cause.
     pub(super) fn unauthenticated() -> Self {
-        let refused = Self::new((401, "authentication_error", None), "a valid token is needed: `Authorization: Bearer TOKEN`");
+        let refused =
+            Self::new((401, "authentication_error", None), "a valid token is needed: `Authorization: Bearer TOKEN`");
         refused.with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 

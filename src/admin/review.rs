@@ -165,7 +165,8 @@ fn names(text: &str, name: &str) -> bool {
 
 /// Whether two different names could be taken for each other.
 fn resembles(one: &str, other: &str) -> bool {
-    let plain = |name: &str| name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>();
+    let plain =
+        |name: &str| name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>();
     let (a, b) = (plain(one), plain(other));
     a.chars().count() >= NAME_CHARS_MIN && a.len().abs_diff(b.len()) <= 1 && strsim::damerau_levenshtein(&a, &b) <= 1
 }
@@ -208,7 +209,10 @@ mod tests {
     #[test]
     fn annotations_only_suggest() {
         let of = |annotations| suggested(&json!({ "name": "find_customer", "annotations": annotations }));
-        assert_eq!(of(json!({ "readOnlyHint": true, "openWorldHint": false })), json!({ "class": "read", "labels": ["private_data"] }));
+        assert_eq!(
+            of(json!({ "readOnlyHint": true, "openWorldHint": false })),
+            json!({ "class": "read", "labels": ["private_data"] })
+        );
         assert_eq!(of(json!({}))["class"], "write");
         assert_eq!(of(json!({}))["labels"], json!(["private_data", "untrusted_content", "sends_out"]));
     }

@@ -77,12 +77,7 @@ pub(super) async fn get(State(rooms): State<Arc<Rooms>>, call: Call, At(slug): A
     params(("slug" = String, Path, description = "Its slug."), shapes::Home, shapes::Changing),
     request_body = shapes::PatchServer, responses((status = 200, body = shapes::ShownServer))
 )]
-pub(super) async fn patch(
-    State(rooms): State<Arc<Rooms>>,
-    call: Call,
-    At(slug): At<String>,
-    body: Body,
-) -> Outcome {
+pub(super) async fn patch(State(rooms): State<Arc<Rooms>>, call: Call, At(slug): At<String>, body: Body) -> Outcome {
     call.allow(Role::Admin, &["organization"])?;
     let mut members = body.object()?;
     let confirm = take_confirm(&mut members);
@@ -110,12 +105,7 @@ pub(super) async fn patch(
     params(("slug" = String, Path, description = "Its slug."), shapes::Home, shapes::Changing),
     responses((status = 200, body = shapes::Deleted))
 )]
-pub(super) async fn delete(
-    State(rooms): State<Arc<Rooms>>,
-    call: Call,
-    At(slug): At<String>,
-    body: Body,
-) -> Outcome {
+pub(super) async fn delete(State(rooms): State<Arc<Rooms>>, call: Call, At(slug): At<String>, body: Body) -> Outcome {
     call.allow(Role::Admin, &["organization"])?;
     let catalog = rooms.control.catalog();
     let home = catalog.find::<Server>(call.organization(), &slug).map(|owned| owned.value.organization.clone());
@@ -133,12 +123,7 @@ pub(super) async fn delete(
     params(("slug" = String, Path, description = "Its slug."), shapes::Home),
     responses((status = 200, body = shapes::Tools))
 )]
-pub(super) async fn discover(
-    State(rooms): State<Arc<Rooms>>,
-    call: Call,
-    At(slug): At<String>,
-    body: Body,
-) -> Outcome {
+pub(super) async fn discover(State(rooms): State<Arc<Rooms>>, call: Call, At(slug): At<String>, body: Body) -> Outcome {
     call.allow(Role::Approver, &["organization"])?;
     body.none()?;
     let catalog = rooms.control.catalog();
@@ -160,9 +145,8 @@ pub(super) async fn discover(
 fn show(catalog: &Catalog, owned: &Owned<Server>) -> Json {
     let mut json = shown(owned);
     let server = &owned.value;
-    let of_it = |d: &&crate::model::records::DiscoveryRecord| {
-        d.server == server.slug && d.organization == server.organization
-    };
+    let of_it =
+        |d: &&crate::model::records::DiscoveryRecord| d.server == server.slug && d.organization == server.organization;
     let settled = catalog.records.discoveries.iter().find(of_it).and_then(|d| d.revision);
     if let Some(members) = json.as_object_mut() {
         members.insert("settled_protocol".to_owned(), json!(settled.map(crate::model::mcp::Revision::as_str)));
@@ -209,10 +193,6 @@ fn is_reached_otherwise(before: &Server, after: &Server) -> bool {
 /// Judges where a server is and what we would send it, then asks it for its tools.
 async fn hear(rooms: &Rooms, server: &Server) -> Result<Heard, Refused> {
     let target = rooms.control.target(server)?;
-    rooms
-        .resolver
-        .resolve(&target.endpoint, &target.rules)
-        .await
-        .map_err(|why| ChangeError::Url(why.to_string()))?;
+    rooms.resolver.resolve(&target.endpoint, &target.rules).await.map_err(|why| ChangeError::Url(why.to_string()))?;
     Ok((rooms.discovery.hear)(Arc::new(target), server.protocol).await.map_err(ChangeError::Discovery)?)
 }

@@ -21,7 +21,8 @@ const SECRET_CHARS: usize = 43;
 impl Token {
     /// Draws a token for a key.
     pub(super) fn draw(environment: &str, id: &str) -> Self {
-        let secret: String = (0..SECRET_CHARS).filter_map(|_| DIGITS.get(rand::random_range(0..DIGITS.len()))).collect();
+        let secret: String =
+            (0..SECRET_CHARS).filter_map(|_| DIGITS.get(rand::random_range(0..DIGITS.len()))).collect();
         let body = format!("toolgate_{}_{}_{secret}", part(environment), part(id));
         let text = format!("{body}_{:08x}", crc32(body.as_bytes()));
         let sha256 = KeyDigest::of(text.as_bytes());
@@ -44,9 +45,9 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 const DIGITS: [char; 62] = [
-    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F', 'G', 'H', 'I', 'J', 'K', 'L', 'M', 'N',
-    'O', 'P', 'Q', 'R', 'S', 'T', 'U', 'V', 'W', 'X', 'Y', 'Z', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l',
-    'm', 'n', 'o', 'p', 'q', 'r', 's', 't', 'u', 'v', 'w', 'x', 'y', 'z',
+    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F', 'G', 'H', 'I', 'J', 'K', 'L', 'M',
+    'N', 'O', 'P', 'Q', 'R', 'S', 'T', 'U', 'V', 'W', 'X', 'Y', 'Z', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j',
+    'k', 'l', 'm', 'n', 'o', 'p', 'q', 'r', 's', 't', 'u', 'v', 'w', 'x', 'y', 'z',
 ];
 
 #[cfg(test)]

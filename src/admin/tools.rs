@@ -76,7 +76,8 @@ pub(super) async fn get(State(rooms): State<Arc<Rooms>>, call: Call, At(path): A
     let (_, tool) = catalog.tool(&named(&call, path))?;
     let pin = catalog.pin(tool).map(|owned| &owned.value);
     let mut shown = summary(&rooms, tool, pin);
-    let read = |definition: &crate::model::records::Definition| serde_json::from_str(&definition.json).unwrap_or(Json::Null);
+    let read =
+        |definition: &crate::model::records::Definition| serde_json::from_str(&definition.json).unwrap_or(Json::Null);
     let (current, approved) = (tool.current.as_ref().map(read), tool.approved.as_ref().map(read));
     let diff = match (&approved, &current) {
         (Some(approved), Some(current)) => json!(diff::between(approved, current)),
@@ -174,12 +175,7 @@ pub(super) async fn patch(
     decided(&rooms, &change, &call.asker(confirm)?, &name).await
 }
 
-async fn decided(
-    rooms: &Rooms,
-    change: &Change,
-    asker: &crate::control::change::Asker,
-    name: &ToolName,
-) -> Outcome {
+async fn decided(rooms: &Rooms, change: &Change, asker: &crate::control::change::Asker, name: &ToolName) -> Outcome {
     let done = rooms.control.apply(change, asker).await?;
     let (_, tool) = done.tool(name)?;
     let pin = done.pin(tool).map(|owned| &owned.value);

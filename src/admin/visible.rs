@@ -31,9 +31,8 @@ pub(super) fn hides(text: &str) -> bool {
 
 /// Whether a word mixes Latin letters with letters that look like Latin ones.
 pub(super) fn imitates(text: &str) -> bool {
-    text.split(|c: char| !c.is_alphanumeric()).any(|word| {
-        word.chars().any(|c| c.is_ascii_alphabetic()) && word.chars().any(imitates_latin)
-    })
+    text.split(|c: char| !c.is_alphanumeric())
+        .any(|word| word.chars().any(|c| c.is_ascii_alphabetic()) && word.chars().any(imitates_latin))
 }
 
 /// Control, format, bidi, tag, filler and unusual space characters, and code points that are for nobody.

@@ -52,13 +52,8 @@ pub(super) enum Access {
     Write,
 }
 
-const COLUMNS: [(&str, &str); 5] = [
-    ("KEY", "/key"),
-    ("SERVER", "/server"),
-    ("ACCESS", "/access"),
-    ("MANAGED BY", "/managed_by"),
-    ("TOOLS", "/tools"),
-];
+const COLUMNS: [(&str, &str); 5] =
+    [("KEY", "/key"), ("SERVER", "/server"), ("ACCESS", "/access"), ("MANAGED BY", "/managed_by"), ("TOOLS", "/tools")];
 
 /// Runs the command.
 pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Failure> {

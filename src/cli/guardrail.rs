@@ -74,7 +74,9 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
         Command::List { organization } => {
             out.list("guardrails", &api.list(&path(&["guardrails"], organization.as_deref()), "guardrails")?, &COLUMNS)
         }
-        Command::Show { name, organization } => out.object(&api.get(&path(&["guardrails", name], organization.as_deref()))?),
+        Command::Show { name, organization } => {
+            out.object(&api.get(&path(&["guardrails", name], organization.as_deref()))?)
+        }
         Command::Add { name, members: written, organization } => {
             let mut body = members(written)?;
             put(&mut body, "name", Some(name.as_str()));
@@ -84,6 +86,8 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
         Command::Set { name, members: written, organization } => {
             out.object(&api.patch(&path(&["guardrails", name], organization.as_deref()), &members(written)?)?)
         }
-        Command::Delete { name, organization } => out.object(&api.delete(&path(&["guardrails", name], organization.as_deref()))?),
+        Command::Delete { name, organization } => {
+            out.object(&api.delete(&path(&["guardrails", name], organization.as_deref()))?)
+        }
     }
 }

@@ -58,12 +58,8 @@ pub(super) enum Command {
     },
 }
 
-const COLUMNS: [(&str, &str); 4] = [
-    ("ID", "/id"),
-    ("ORGANIZATION", "/organization"),
-    ("ARCHIVED", "/archived"),
-    ("MANAGED BY", "/managed_by"),
-];
+const COLUMNS: [(&str, &str); 4] =
+    [("ID", "/id"), ("ORGANIZATION", "/organization"), ("ARCHIVED", "/archived"), ("MANAGED BY", "/managed_by")];
 
 /// Runs the command.
 pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Failure> {
@@ -81,6 +77,8 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
         Command::Set { id, members: written, organization } => {
             out.object(&api.patch(&path(&["projects", id], organization.as_deref()), &members(written)?)?)
         }
-        Command::Delete { id, organization } => out.object(&api.delete(&path(&["projects", id], organization.as_deref()))?),
+        Command::Delete { id, organization } => {
+            out.object(&api.delete(&path(&["projects", id], organization.as_deref()))?)
+        }
     }
 }

@@ -97,7 +97,9 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
             let list = api.list(&path(&["servers"], organization.as_deref()), "servers")?;
             out.list("servers", &list, &COLUMNS)
         }
-        Command::Show { slug, organization } => out.object(&api.get(&path(&["servers", slug], organization.as_deref()))?),
+        Command::Show { slug, organization } => {
+            out.object(&api.get(&path(&["servers", slug], organization.as_deref()))?)
+        }
         Command::Add { slug, url, organization, credential, project, environment, members: more } => {
             let mut body = members(more)?;
             put(&mut body, "slug", Some(slug.as_str()));

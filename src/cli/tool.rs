@@ -232,16 +232,19 @@ fn approve_all(api: &Api, out: Out, file: &str, confirm_trifecta: bool) -> Resul
             return Err(wrong("each of `tools` needs `server` and `name`"));
         };
         let mut body = Map::new();
-        for (member, value) in [("expected_sha256", tool.get("sha256")), ("class", tool.get("class")), ("labels", tool.get("labels"))] {
+        for (member, value) in
+            [("expected_sha256", tool.get("sha256")), ("class", tool.get("class")), ("labels", tool.get("labels"))]
+        {
             let missing = || wrong(&format!("`{server}/{name}` needs `{}`", member.trim_start_matches("expected_")));
             put(&mut body, member, Some(value.filter(|value| !value.is_null()).ok_or_else(missing)?.clone()));
         }
         put(&mut body, "confirm_trifecta", confirm_trifecta.then_some(true));
         let at = path(&["servers", server, "tools", name, "approve"], text("organization"));
         done.push(api.post(&at, Some(&body)).map_err(|failure| match failure {
-            Failure::Refused { code, message } => {
-                Failure::Refused { code, message: format!("{server}/{name}: {message} ({} approved before it)", done.len()) }
-            }
+            Failure::Refused { code, message } => Failure::Refused {
+                code,
+                message: format!("{server}/{name}: {message} ({} approved before it)", done.len()),
+            },
             other => other,
         })?);
     }

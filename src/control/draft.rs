@@ -92,12 +92,7 @@ impl Control {
     ///
     /// # Errors
     /// [`StoreError`]: neither was done.
-    pub(super) async fn commit(
-        &self,
-        state: &mut State,
-        next: Next,
-        draft: Draft,
-    ) -> Result<Arc<Catalog>, StoreError> {
+    pub(super) async fn commit(&self, state: &mut State, next: Next, draft: Draft) -> Result<Arc<Catalog>, StoreError> {
         let stored = self.store.commit(Some(state.catalog.revision), &next.writes, &next.audit).await;
         if stored.is_err() {
             self.keep_running_servers(state);

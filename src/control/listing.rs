@@ -44,8 +44,9 @@ pub(super) fn take(next: &mut Next, catalog: &Catalog, (organization, slug): (&s
         .collect();
     let recorded = approval::next_recorded(&next.tools, organization);
     let recording = Recording { organization, server: slug, recorded };
-    let (known, others): (Vec<ToolRecord>, Vec<ToolRecord>) =
-        std::mem::take(&mut next.tools).into_iter().partition(|tool| tool.server == slug && tool.organization == organization);
+    let (known, others): (Vec<ToolRecord>, Vec<ToolRecord>) = std::mem::take(&mut next.tools)
+        .into_iter()
+        .partition(|tool| tool.server == slug && tool.organization == organization);
     next.tools = others;
     let applied = approval::apply_listing(known, recording, heard.tools, &pins);
     note_moves(next, (organization, slug), &applied);

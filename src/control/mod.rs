@@ -29,17 +29,17 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
-use self::{
-    change::{Asker, Change, Confirm, Heard},
-    draft::Draft,
-    next::{CONFIRMED, Next, Overrides},
-};
 pub use self::{
     catalog::Catalog,
     check::check,
     error::ChangeError,
     kept::Kept,
     plan::{check_slug_is_free, merged},
+};
+use self::{
+    change::{Asker, Change, Confirm, Heard},
+    draft::Draft,
+    next::{CONFIRMED, Next, Overrides},
 };
 use crate::{
     conf::{self, Fault, Policy, Sources},
@@ -262,7 +262,11 @@ impl Control {
         let secrets = secrets::read(server, conf);
         if let Some(why) = secrets.faults.first() {
             let is_credential = why.starts_with("credential ");
-            return Err(if is_credential { ChangeError::Credential(why.clone()) } else { ChangeError::Invalid(why.clone()) });
+            return Err(if is_credential {
+                ChangeError::Credential(why.clone())
+            } else {
+                ChangeError::Invalid(why.clone())
+            });
         }
         target_of(server, &secrets, conf).map_err(|fault| match fault {
             crate::policy::compile::TargetFault::Url(why) => ChangeError::Url(why.to_string()),
@@ -341,12 +345,7 @@ impl Control {
     }
 
     /// Takes conf and policy files, all or nothing.
-    async fn take_files(
-        &self,
-        state: &mut State,
-        loaded: conf::Loaded,
-        what: &str,
-    ) -> Result<Arc<Catalog>, Rejected> {
+    async fn take_files(&self, state: &mut State, loaded: conf::Loaded, what: &str) -> Result<Arc<Catalog>, Rejected> {
         let conf::Loaded { conf, policy, sources, warnings: first } = loaded;
         let (conf, files, sources) = (Arc::new(conf), Arc::new(policy), Arc::new(sources));
         for _ in 0..TRIES_MAX {

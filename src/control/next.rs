@@ -59,7 +59,13 @@ pub(super) struct Next {
 
 impl Next {
     /// Adds an audit record.
-    pub(super) fn note(&mut self, who: &str, what: &str, (home, target): (&str, &str), change: (Option<Json>, Option<Json>)) {
+    pub(super) fn note(
+        &mut self,
+        who: &str,
+        what: &str,
+        (home, target): (&str, &str),
+        change: (Option<Json>, Option<Json>),
+    ) {
         let text = |json: Option<Json>| json.map(|json| without_query(json).to_string());
         self.audit.push(AuditRecord {
             at: Timestamp::now(),
@@ -74,11 +80,20 @@ impl Next {
 
     pub(super) fn put_override(&mut self, kind: &str, id: &str, json: &Json) {
         let (kind, id) = (kind.to_owned(), id.to_owned());
-        self.writes.push(Write::PutOverride(StoredObject { kind, organization: String::new(), id, json: json.to_string() }));
+        self.writes.push(Write::PutOverride(StoredObject {
+            kind,
+            organization: String::new(),
+            id,
+            json: json.to_string(),
+        }));
     }
 
     pub(super) fn delete_override(&mut self, kind: &str, id: &str) {
-        self.writes.push(Write::DeleteOverride { kind: kind.to_owned(), organization: String::new(), id: id.to_owned() });
+        self.writes.push(Write::DeleteOverride {
+            kind: kind.to_owned(),
+            organization: String::new(),
+            id: id.to_owned(),
+        });
     }
 
     /// The objects of files and API together, with the overrides on top. The records are whole only if no fault is an error.
@@ -94,7 +109,10 @@ impl Next {
             key.value.revoked = true;
         }
         faults.extend(self.left_out.keys().map(|(kind, _, name)| {
-            Fault::warning(None, format!("{kind} `{name}`, made through the API, names what no longer exists: it is left out"))
+            Fault::warning(
+                None,
+                format!("{kind} `{name}`, made through the API, names what no longer exists: it is left out"),
+            )
         }));
         (records, faults)
     }
@@ -263,7 +281,10 @@ fn without_query(mut json: Json) -> Json {
 ///
 /// # Errors
 /// An object that cannot be read back, in words.
-pub(super) fn read_stored(objects: &[StoredObject], overrides: &[StoredObject]) -> Result<(Records, Overrides), String> {
+pub(super) fn read_stored(
+    objects: &[StoredObject],
+    overrides: &[StoredObject],
+) -> Result<(Records, Overrides), String> {
     let mut api = Records::default();
     for object in objects {
         match object.kind.as_str() {
@@ -283,7 +304,8 @@ pub(super) fn read_stored(objects: &[StoredObject], overrides: &[StoredObject]) 
 fn read_one<T: Kept>(api: &mut Records, object: &StoredObject) -> Result<(), String> {
     let unreadable = |why: String| format!("the store holds a {} `{}` that cannot be read: {why}", T::KIND, object.id);
     let json: Json = serde_json::from_str(&object.json).map_err(|why| unreadable(why.to_string()))?;
-    let value = T::read(&json).map_err(|faults| unreadable(faults.first().map_or(String::new(), |f| f.message.clone())))?;
+    let value =
+        T::read(&json).map_err(|faults| unreadable(faults.first().map_or(String::new(), |f| f.message.clone())))?;
     T::list_mut(api).push(Owned { value, origin: Origin::Api });
     Ok(())
 }

@@ -47,7 +47,9 @@ pub(super) fn plan(next: &mut Next, catalog: &Catalog, change: &Change, asker: &
             Kind::Server => delete_server(next, catalog, target, asker),
             Kind::Key => Err(ChangeError::Invalid("a key is revoked, not deleted".to_owned())),
         },
-        Change::Rotate { key, sha256, previous_expires } => rotate(next, catalog, (key, *sha256, *previous_expires), asker),
+        Change::Rotate { key, sha256, previous_expires } => {
+            rotate(next, catalog, (key, *sha256, *previous_expires), asker)
+        }
         Change::Revoke { key } => revoke(next, catalog, key, asker),
         Change::Grant(grant) => put_grant(next, catalog, grant, asker),
         Change::Ungrant { key, server } => delete_grant(next, catalog, (key, server), asker),
@@ -297,9 +299,9 @@ fn delete_grant(
 ) -> Result<(), ChangeError> {
     catalog.find::<Key>(None, key)?;
     let name = format!("{server}/{key}");
-    let owned = catalog.find::<Grant>(None, &name).map_err(|_| {
-        ChangeError::NotFound(format!("there is no {}", title_of_grant(key, server)))
-    })?;
+    let owned = catalog
+        .find::<Grant>(None, &name)
+        .map_err(|_| ChangeError::NotFound(format!("there is no {}", title_of_grant(key, server))))?;
     if owned.origin != Origin::Api {
         return Err(ChangeError::ManagedByFile(title_of_grant(key, server)));
     }

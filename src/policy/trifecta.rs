@@ -198,7 +198,8 @@ pub fn faults(records: &Records, kept: &BTreeSet<String>) -> Vec<Fault> {
         }
         if let Some(grant) = files.unconfirmed(&key.value) {
             let message = format!("{}: the lethal trifecta", files.describe(&key.value));
-            let hint = "if that is meant, write `confirm_trifecta = true` in every grant of the key that brings one of them";
+            let hint =
+                "if that is meant, write `confirm_trifecta = true` in every grant of the key that brings one of them";
             faults.push(Fault::error(FileSpan::of(&grant.origin), message).hint(hint));
         }
     }
@@ -269,7 +270,8 @@ sha256 = '1111111111111111111111111111111111111111111111111111111111111111'
 
     fn records(more: &str) -> Records {
         let text = format!("{BASE}{more}");
-        let outcome = conf::from_texts(&[("conf.toml", "[policy]\nfiles = ['policy.toml']"), ("policy.toml", &text)], &|_| None);
+        let outcome =
+            conf::from_texts(&[("conf.toml", "[policy]\nfiles = ['policy.toml']"), ("policy.toml", &text)], &|_| None);
         let loaded = outcome.into_loaded().unwrap_or_else(|r| panic!("{}", r.sources.render(&r.faults)));
         let (records, faults) = conf::resolve(loaded.policy, &loaded.conf, &loaded.sources);
         assert!(faults.iter().all(|fault| !fault.is_error()), "{}", loaded.sources.render(&faults));
@@ -301,7 +303,11 @@ sha256 = '1111111111111111111111111111111111111111111111111111111111111111'
             ("two of three", three("write", "") + &grant("a", "'write'") + &grant("b", "'write'"), false),
             ("outside the project", three("write", "projects = ['sales']") + &grants("'write'"), false),
             ("outside the environment", three("write", "environments = ['test']") + &grants("'write'"), false),
-            ("inside both", three("write", "projects = ['support']\nenvironments = ['production']") + &grants("'write'"), true),
+            (
+                "inside both",
+                three("write", "projects = ['support']\nenvironments = ['production']") + &grants("'write'"),
+                true,
+            ),
             ("disabled, for now", three("write", "enabled = false") + &grants("'write'"), true),
             (
                 "one tool brings all",

@@ -18,8 +18,7 @@ use crate::{
 /// [`StartError::Listen`]
 pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     let conf = &rooms.conf.admin;
-    let listeners =
-        admin::Listeners::bind(conf.socket.as_deref(), conf.listen).await.map_err(StartError::Listen)?;
+    let listeners = admin::Listeners::bind(conf.socket.as_deref(), conf.listen).await.map_err(StartError::Listen)?;
     if let Some(address) = conf.listen.filter(|_| conf.tokens.is_empty()) {
         tracing::warn!(%address, "admin.listen has no tokens, so nobody can call it");
     }
@@ -45,8 +44,7 @@ fn hear(rooms: &Arc<Rooms>) -> admin::Hear {
     Box::new(move |target, protocol| {
         let client = Arc::clone(&client);
         async move {
-            let listing =
-                discovery::list_tools(&client, &target, protocol).await.map_err(|why| why.to_string())?;
+            let listing = discovery::list_tools(&client, &target, protocol).await.map_err(|why| why.to_string())?;
             Ok(heard(&listing))
         }
         .boxed()
