@@ -14,6 +14,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod bytes;
 mod canary;
 mod cancel;
