@@ -63,10 +63,10 @@ fn start(once: bool, listen: Option<SocketAddr>) -> Result<(), String> {
             std::thread::park();
         }
     });
-    running.run();
+    let ended = running.run().map_err(|why| why.to_string());
     drop(watcher);
     drop(folder);
-    Ok(())
+    ended
 }
 
 /// Ends the process; the folder of the run goes with it.

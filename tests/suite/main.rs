@@ -25,6 +25,7 @@ mod discovery;
 mod eras;
 mod faults;
 mod harness;
+mod life;
 mod matrix;
 mod reload;
 mod reports;

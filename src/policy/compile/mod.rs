@@ -146,6 +146,7 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
         request_header_timeout: conf.timeouts.request_header.0,
         keep_alive_timeout: conf.timeouts.keep_alive.0,
         connect_timeout: conf.timeouts.connect.0,
+        drain_timeout: conf.timeouts.drain.0,
         failed_auth: conf.rate_limits.failed_auth,
         discovery_max_age: conf.discovery.max_age.0,
         state_key: inputs.state_key,
