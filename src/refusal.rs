@@ -251,6 +251,11 @@ pub enum Refusal {
         /// The request was sent, so the tool may have run.
         sent: bool,
     },
+    /// The gateway is stopping and cannot wait for the call any longer (§4 `upstream_timeout`, §10 `timeouts.drain`).
+    Stopping {
+        /// The request was sent, so the tool may have run.
+        sent: bool,
+    },
     /// The server's JSON-RPC error (§4); message cleaned and cut to 1,024 characters.
     UpstreamRejected(String),
     /// Larger than `result_limit` (§4).
@@ -326,8 +331,10 @@ impl Refusal {
                 let row = tool("upstream_unavailable", Upstream);
                 if cause.reached() { row.reached() } else { row }
             }
-            Self::UpstreamTimeout { sent: true } => tool("upstream_timeout", Timeout).reached(),
-            Self::UpstreamTimeout { sent: false } => tool("upstream_timeout", Timeout),
+            Self::UpstreamTimeout { sent: true } | Self::Stopping { sent: true } => {
+                tool("upstream_timeout", Timeout).reached()
+            }
+            Self::UpstreamTimeout { sent: false } | Self::Stopping { sent: false } => tool("upstream_timeout", Timeout),
             Self::UpstreamRejected(_) => tool("upstream_rejected", Upstream).reached(),
             Self::ResultTooLarge { .. } => tool("tool_result_too_large", Upstream).reached(),
             Self::ResultInvalid(_) => tool("tool_result_invalid", Upstream).reached(),
@@ -459,6 +466,12 @@ impl Refusal {
             ),
             Self::UpstreamTimeout { sent: false } => format!(
                 "The time limit of `{tool}` passed before the tool could be called. You may retry with backoff."
+            ),
+            Self::Stopping { sent: true } => format!(
+                "{product} is being stopped and could not wait any longer for `{tool}`. The tool may already have run. You may retry with backoff."
+            ),
+            Self::Stopping { sent: false } => format!(
+                "{product} is being stopped before `{tool}` could be called. The tool was not called. You may retry with backoff."
             ),
             Self::UpstreamRejected(message) => rejected_message(message, tool),
             Self::ResultTooLarge { limit } => format!(

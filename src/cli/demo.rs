@@ -64,10 +64,10 @@ fn start(once: bool, listen: Option<SocketAddr>) -> Result<(), String> {
             std::thread::park();
         }
     });
-    running.run();
+    let ended = running.run().map_err(|why| why.to_string());
     drop(watcher);
     drop(folder);
-    Ok(())
+    ended
 }
 
 /// Removes the folder when the process is asked to end: the gateway then exits by itself, once it is idle.

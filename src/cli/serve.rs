@@ -15,11 +15,8 @@ pub(super) fn run(path: &Path) -> ExitCode {
         start_log(loaded.conf.log.level, loaded.conf.log.format);
     }
     quiet_panics();
-    match server::start(path) {
-        Ok(running) => {
-            running.run();
-            ExitCode::SUCCESS
-        }
+    match server::start(path).and_then(server::Running::run) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut err = std::io::stderr().lock();
             let _ = writeln!(err, "{error}");

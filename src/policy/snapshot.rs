@@ -79,6 +79,8 @@ pub struct Settings {
     pub keep_alive_timeout: Duration,
     /// `timeouts.connect`
     pub connect_timeout: Duration,
+    /// `timeouts.drain`
+    pub drain_timeout: Duration,
     /// `rate_limits.failed_auth`; none: off.
     pub failed_auth: Option<Rate>,
     /// `discovery.max_age`
@@ -107,6 +109,7 @@ impl Default for Settings {
             request_header_timeout: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(75),
             connect_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(30),
             failed_auth: None,
             discovery_max_age: Duration::from_secs(3600),
             state_key: [0; 32],

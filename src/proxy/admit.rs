@@ -10,6 +10,7 @@ use super::{
     context::{Call, Context, Gateway, Place, Sent},
     edge::{FromEdge, head_of},
     respond::{self, Answer, Takes},
+    signals::Signals,
 };
 use crate::{
     call::{
@@ -41,7 +42,7 @@ impl Gateway {
             return Error::e_explain(ErrorType::InternalError, "a session that did not come through the edge");
         };
         ctx.request_id.clone_from(&edge.request_id);
-        ctx.signals = Some(edge.signals);
+        ctx.signals = Some(Arc::clone(&edge.signals));
         ctx.snapshot.clone_from(&edge.snapshot);
         let Some(snapshot) = edge.snapshot else {
             return self.answer_early(session, ctx, Refusal::Overloaded.into()).await;
@@ -50,19 +51,24 @@ impl Gateway {
         let headers = &session.req_header().headers;
         ctx.takes = Takes::read(headers);
         ctx.origin = origin(headers, &snapshot.settings.allowed_origins).unwrap_or_default();
-        match self.decide(session, ctx, &snapshot).await {
+        match self.decide(session, ctx, (&snapshot, &edge.signals)).await {
             Ok(()) => Ok(false),
             Err(early) => self.answer_early(session, ctx, early).await,
         }
     }
 
-    async fn decide(&self, session: &mut Session, ctx: &mut Context, snapshot: &Arc<Snapshot>) -> Result<(), Early> {
+    async fn decide(
+        &self,
+        session: &mut Session,
+        ctx: &mut Context,
+        (snapshot, signals): (&Arc<Snapshot>, &Signals),
+    ) -> Result<(), Early> {
         ctx.place = Some(Place::take(&self.0, snapshot.settings.in_flight_max)?);
         let begun = std::time::Instant::now();
         let key = self.identify(session, ctx, snapshot)?;
         let granted = self.route(session, ctx, snapshot, &key)?;
         ctx.own += begun.elapsed();
-        let body = super::body::read(session, &snapshot.settings).await.map_err(|end| match end {
+        let body = super::body::read(session, &snapshot.settings, signals).await.map_err(|end| match end {
             super::body::End::Refused(refusal) => Early::Refused(refusal),
             super::body::End::Gone => Early::Whole(gone()),
         })?;
@@ -84,7 +90,9 @@ impl Gateway {
         match admission? {
             Admission::Accepted => Err(Early::Whole(respond::accepted())),
             Admission::Answered(result) => Err(Early::Whole(respond::result(&result, &ctx.asked, ctx.takes))),
-            Admission::Call(checked) => self.send(ctx, snapshot, *checked, complete).await.map_err(Early::Refused),
+            Admission::Call(checked) => {
+                self.send(ctx, (snapshot, signals), *checked, complete).await.map_err(Early::Refused)
+            }
         }
     }
 
@@ -157,7 +165,7 @@ impl Gateway {
     async fn send(
         &self,
         ctx: &mut Context,
-        snapshot: &Arc<Snapshot>,
+        (snapshot, signals): (&Arc<Snapshot>, &Signals),
         checked: Checked,
         complete: tokio::time::Instant,
     ) -> Result<(), Refusal> {
@@ -167,12 +175,14 @@ impl Gateway {
         }
         let deadline = complete + checked.server.timeout;
         if !checked.screened.asking.is_empty() {
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let left = signals.left(deadline);
             let about = (&checked.server, &*checked.tool.name);
-            self.ask_engines(ctx, about, &checked.screened.asking, (Side::Input, left)).await?;
+            let asked = self.ask_engines(ctx, about, &checked.screened.asking, (Side::Input, left));
+            let verdict = signals.within(deadline, asked).await;
             if tokio::time::Instant::now() >= deadline {
                 return Err(Refusal::UpstreamTimeout { sent: false });
             }
+            verdict.unwrap_or(Err(Refusal::Stopping { sent: false }))?;
         }
         let begun = std::time::Instant::now();
         let admitted = charge(checked, &snapshot.settings, self.now()).inspect_err(|refusal| {
@@ -181,9 +191,7 @@ impl Gateway {
             }
         })?;
         let our_id = legacy::next_id();
-        if let Some(signals) = &ctx.signals {
-            signals.set_deadline(deadline);
-        }
+        signals.set_deadline(deadline);
         ctx.call = Call::Sent(Box::new(Sent {
             our_id,
             our_id_text: our_id.to_string(),

@@ -3,6 +3,7 @@
 use http::{HeaderMap, header};
 use pingora::{ErrorType, proxy::Session};
 
+use super::signals::Signals;
 use crate::{policy::snapshot::Settings, refusal::Refusal};
 
 /// Why there is no body.
@@ -36,8 +37,8 @@ pub(super) fn judge_head(headers: &HeaderMap, bytes_max: u64) -> Result<(), Refu
     Ok(())
 }
 
-/// Reads the body to its end.
-pub(super) async fn read(session: &mut Session, settings: &Settings) -> Result<Vec<u8>, End> {
+/// Reads the body to its end. A gateway that stops waits for it no longer than for anything else.
+pub(super) async fn read(session: &mut Session, settings: &Settings, signals: &Signals) -> Result<Vec<u8>, End> {
     let declared = session
         .req_header()
         .headers
@@ -48,7 +49,7 @@ pub(super) async fn read(session: &mut Session, settings: &Settings) -> Result<V
     let max = usize::try_from(settings.body_bytes_max).unwrap_or(usize::MAX);
     let mut body = Vec::with_capacity(declared.unwrap_or(0).min(max));
     loop {
-        let piece = tokio::time::timeout_at(deadline, session.downstream_session.read_request_body()).await;
+        let piece = signals.within(deadline, session.downstream_session.read_request_body()).await;
         match piece {
             Err(_) => return Err(End::Refused(Refusal::TooSlow)),
             Ok(Ok(None)) => break,

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use rand::Rng as _;
 
-use super::{Shared, relay::Relay, respond::Takes, signals::Signals};
+use super::{Shared, drain::Drain, relay::Relay, respond::Takes, signals::Signals};
 use crate::{
     access_log::AccessLog,
     budget::{Failures, clock_nanos},
@@ -54,6 +54,8 @@ pub struct State {
     pub failures: Failures,
     /// Requests being served.
     pub in_flight: AtomicU64,
+    /// Whether the gateway stops, and what it waits for.
+    pub drain: Arc<Drain>,
     /// The zero of [`Now::nanos`].
     pub started: Instant,
     /// Asked when a server says that its tools changed: organization and slug.

@@ -8,16 +8,18 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures::FutureExt;
 use pingora::{
-    apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream},
+    apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp},
     http::ResponseHeader,
-    protocols::http::ServerSession,
+    protocols::{Stream, http::ServerSession},
     proxy::HttpProxy,
     server::ShutdownWatch,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
-    Gateway, framing,
+    Gateway,
+    drain::Listening,
+    framing,
     held::Held,
     respond::{self, Answer, Takes},
     signals::Signals,
@@ -39,19 +41,34 @@ pub(super) struct FromEdge {
     pub(super) request_id: String,
 }
 
-/// The application on a listener.
-pub struct Edge {
+/// The application on a listener: counts its connections, so that the end of the gateway can wait for them.
+pub struct Door(Arc<Edge>);
+
+impl Door {
+    /// Puts a door in front of a proxy of the same gateway.
+    #[must_use]
+    pub fn new(proxy: HttpProxy<Gateway>, gateway: Gateway) -> Self {
+        Self(Arc::new(Edge { proxy: Arc::new(proxy), gateway, options: HttpServerOptions::default() }))
+    }
+}
+
+#[async_trait]
+impl ServerApp for Door {
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let _open = self.0.gateway.0.drain.connection();
+        self.0.process_new(stream, shutdown).await
+    }
+
+    async fn cleanup(&self) {
+        self.0.cleanup().await;
+    }
+}
+
+/// A connection's requests, one by one.
+struct Edge {
     proxy: Arc<HttpProxy<Gateway>>,
     gateway: Gateway,
     options: HttpServerOptions,
-}
-
-impl Edge {
-    /// Puts the edge in front of a proxy of the same gateway.
-    #[must_use]
-    pub fn new(proxy: HttpProxy<Gateway>, gateway: Gateway) -> Self {
-        Self { proxy: Arc::new(proxy), gateway, options: HttpServerOptions::default() }
-    }
 }
 
 #[async_trait]
@@ -65,12 +82,16 @@ impl HttpServerApp for Edge {
         // The edge marks the connections that it gives back, so that only their idle time counts as keep-alive.
         let reused = session.take_connection_user_context().is_some();
         let keep_alive = settings.keep_alive_timeout.as_secs();
-        session.set_keepalive(Some(keep_alive).filter(|_| !*shutdown.borrow()));
-        if let Err(refusal) = self.read_head(&mut session, &settings, (shutdown, reused)).await? {
+        session.set_keepalive(Some(keep_alive));
+        let drain = &self.gateway.0.drain;
+        let mut stopping = drain.listen();
+        let read = self.read_head(&mut session, &settings, (&mut stopping, reused)).await?;
+        let _running = drain.request();
+        if let Err(refusal) = read {
             self.refuse(session, &refusal, &settings).await;
             return None;
         }
-        let signals = Signals::new();
+        let signals = Signals::new(Arc::clone(drain));
         let snapshot = self.gateway.snapshot();
         let request_id = self.gateway.new_request_id().to_string();
         let edge = FromEdge { signals: Arc::clone(&signals), snapshot, request_id };
@@ -82,7 +103,7 @@ impl HttpServerApp for Edge {
         }
         session.set_pipelining_enabled(true);
         let (held, mut back) = Held::wrap(session, Arc::clone(&signals));
-        let run = AssertUnwindSafe(self.proxy.process_new_http(held, shutdown)).catch_unwind().await;
+        let run = stopping.attend(AssertUnwindSafe(self.proxy.process_new_http(held, shutdown)).catch_unwind()).await;
         let mut session = *back.try_recv().ok()?;
         if run.is_err() {
             self.gateway.note_panic();
@@ -95,7 +116,7 @@ impl HttpServerApp for Edge {
             linger(session).await;
             return None;
         }
-        if *shutdown.borrow() {
+        if drain.is_told() {
             session.set_keepalive(None);
         }
         let mut persistent = HttpPersistentSettings::for_session(&session);
@@ -114,23 +135,22 @@ impl HttpServerApp for Edge {
 }
 
 impl Edge {
-    /// Reads and judges one head. None: the peer is gone, or was idle for too long.
+    /// Reads and judges one head. None: the peer is gone, or was idle for too long, or for the last call of a gateway that stops.
     async fn read_head(
         &self,
         session: &mut ServerSession,
         settings: &Settings,
-        (shutdown, reused): (&ShutdownWatch, bool),
+        (stopping, reused): (&mut Listening<'_>, bool),
     ) -> Option<Result<(), Refusal>> {
         if session.is_http2() {
             return Some(Ok(()));
         }
-        let mut stopping = shutdown.clone();
         let idle = if reused { settings.keep_alive_timeout } else { Duration::ZERO };
         let limit = settings.request_header_timeout + idle;
         let read = tokio::select! {
             biased;
             read = tokio::time::timeout(limit, session.read_request()) => read,
-            _ = stopping.changed() => return None,
+            () = stopping.last_call() => return None,
         };
         match read {
             Ok(Ok(true)) => {}

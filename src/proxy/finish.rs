@@ -24,6 +24,7 @@ impl Gateway {
     pub(super) async fn fail(&self, session: &mut Session, error: &Error, ctx: &mut Context) -> FailToProxy {
         let end = FailToProxy { error_code: 0, can_reuse_downstream: true };
         let now_ms = self.nanos() / 1_000_000;
+        let drained = ctx.signals.as_ref().is_some_and(|signals| signals.is_drained());
         let Some(sent) = ctx.sent_mut() else {
             if let Some(signals) = &ctx.signals {
                 signals.spoil();
@@ -39,7 +40,7 @@ impl Gateway {
         }
         let refusal = match sent.refused.take() {
             Some(refusal) => refusal,
-            None => match self.cause(error, sent, now_ms) {
+            None => match self.cause(error, sent, (now_ms, drained)) {
                 Some(refusal) => refusal,
                 None => {
                     self.cancel(sent);
@@ -52,7 +53,7 @@ impl Gateway {
                 }
             },
         };
-        if matches!(refusal, Refusal::UpstreamTimeout { sent: true }) {
+        if matches!(refusal, Refusal::UpstreamTimeout { sent: true } | Refusal::Stopping { sent: true }) {
             self.cancel(sent);
         }
         sent.refused = Some(refusal.clone());
@@ -71,9 +72,10 @@ impl Gateway {
         let Some(sent) = ctx.sent_mut() else { return };
         let (server, tool) = (Arc::clone(&sent.admitted.checked.server), Arc::clone(&sent.admitted.checked.tool));
         let (deadline, streams) = (sent.deadline, sent.streams);
-        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        let asked = self.ask_engines(ctx, (&server, &tool.name), &asking, (Side::Output, left)).await;
-        let mut verdict = asked.and(released);
+        let Some(signals) = ctx.signals.clone() else { return };
+        let asked = self.ask_engines(ctx, (&server, &tool.name), &asking, (Side::Output, signals.left(deadline)));
+        let verdict = signals.within(deadline, asked).await.map(|asked| asked.and(released));
+        let mut verdict = verdict.unwrap_or(Err(Refusal::Stopping { sent: true }));
         if tokio::time::Instant::now() >= deadline {
             verdict = Err(Refusal::UpstreamTimeout { sent: true });
         }
@@ -96,10 +98,14 @@ impl Gateway {
     }
 
     /// What an error of the proxy loop means for the call; none: the client is gone.
-    fn cause(&self, error: &Error, sent: &Sent, now_ms: u64) -> Option<Refusal> {
+    fn cause(&self, error: &Error, sent: &Sent, (now_ms, drained): (u64, bool)) -> Option<Refusal> {
         let passed = tokio::time::Instant::now() >= sent.deadline;
         let unavailable = |cause| Some(Refusal::UpstreamUnavailable(cause));
         let timed_out = || {
+            if !passed {
+                // The gateway's own end, which says nothing of the server.
+                return Some(Refusal::Stopping { sent: sent.sent });
+            }
             if sent.sent {
                 sent.admitted.failed(now_ms);
             }
@@ -125,14 +131,14 @@ impl Gateway {
             | ErrorType::ConnectProxyFailure
                 if *error.esource() != ErrorSource::Downstream =>
             {
-                if passed {
+                if passed || drained {
                     timed_out()
                 } else {
                     unavailable(Unavailable::Connect)
                 }
             }
             _ if *error.esource() == ErrorSource::Downstream => None,
-            ErrorType::ReadTimedout | ErrorType::WriteTimedout if passed => timed_out(),
+            ErrorType::ReadTimedout | ErrorType::WriteTimedout if passed || drained => timed_out(),
             ErrorType::InvalidHTTPHeader => unavailable(Unavailable::NotMcp),
             ErrorType::InternalError if !sent.sent => Some(Refusal::Internal),
             _ => unavailable(Unavailable::Broken),

@@ -7,9 +7,9 @@
 //! - the wall clock of a call ends the loop, whatever the server does;
 //! - when the loop is done, however it ended, the real session goes back to `edge.rs`, which decides on keep-alive.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use super::signals::Signals;
+use super::signals::{Signals, Timer, wait};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
@@ -26,10 +26,7 @@ use pingora::{
         l4::socket::SocketAddr,
     },
 };
-use tokio::{
-    sync::oneshot,
-    time::{Instant, Sleep},
-};
+use tokio::{sync::oneshot, time::Instant};
 
 /// The wall clock of the call passed.
 pub(super) const DEADLINE: ErrorType = ErrorType::Custom("deadline");
@@ -47,7 +44,7 @@ pub(super) struct Held {
     inner: Option<Box<ServerSession>>,
     back: Option<oneshot::Sender<Box<ServerSession>>>,
     signals: Arc<Signals>,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Timer,
     head: Option<Box<ResponseHeader>>,
     /// The client has the whole answer, since then.
     ended: Option<Instant>,
@@ -95,6 +92,7 @@ impl Held {
     async fn release(&mut self, data: Option<Bytes>, end: bool) -> Result<()> {
         let mut tasks = Vec::with_capacity(2);
         if let Some(mut head) = self.head.take() {
+            self.note_drain();
             if end {
                 head.remove_header("transfer-encoding");
                 head.insert_header("content-length", data.as_ref().map_or(0, Bytes::len))?;
@@ -113,17 +111,10 @@ impl Held {
         }
     }
 
-    /// Waits for the call's deadline, or after the answer for the end of the linger.
-    async fn time_out(timer: &mut Option<Pin<Box<Sleep>>>, at: Option<Instant>) {
-        match at {
-            None => std::future::pending().await,
-            Some(at) => {
-                let sleep = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-                if sleep.deadline() != at {
-                    sleep.as_mut().reset(at);
-                }
-                sleep.as_mut().await;
-            }
+    /// A head that leaves while the gateway stops says that the connection ends with its answer.
+    fn note_drain(&mut self) {
+        if self.signals.is_draining() {
+            self.session_mut().set_keepalive(None);
         }
     }
 }
@@ -167,6 +158,7 @@ impl Session for Held {
             self.session_mut().set_keepalive(None);
             self.signals.spoil();
         }
+        self.note_drain();
         self.session_mut().write_response_header(resp).await
     }
 
@@ -274,14 +266,13 @@ impl Session for Held {
 
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         if let Some(since) = self.ended {
-            Self::time_out(&mut self.timer, Some(since + LINGER)).await;
+            wait(&mut self.timer, || Some(since + LINGER)).await;
             return Error::e_explain(ANSWERED, "the server goes on after its answer");
         }
-        let deadline = self.signals.deadline();
         let Some(inner) = &mut self.inner else { return Error::e_explain(DEADLINE, "no session") };
         tokio::select! {
             biased;
-            () = Self::time_out(&mut self.timer, deadline) => Error::e_explain(DEADLINE, "the call's time limit"),
+            () = self.signals.over(&mut self.timer) => Error::e_explain(DEADLINE, "the call's time limit"),
             idle = inner.read_body_or_idle(true) => idle,
         }
     }

@@ -1,7 +1,8 @@
 //! The data plane: the only room that knows Pingora's proxy. Each hook calls what it is named after.
 //!
-//! `edge.rs` reads heads and owns connections, `held.rs` is the session as the proxy loop sees it, `admit.rs` is
-//! `request_filter`, `to_server.rs` the way to the server, `relay.rs`, `deliver.rs` and `finish.rs` the way back, `respond.rs` the one translator.
+//! `edge.rs` reads heads and owns connections, `drain.rs` is how they end when the gateway stops, `held.rs` is the session as the
+//! proxy loop sees it, `admit.rs` is `request_filter`, `to_server.rs` the way to the server, `relay.rs`, `deliver.rs` and `finish.rs`
+//! the way back, `respond.rs` the one translator.
 //!
 //! **The shape.** Plain filters, as the user asked, over a held downstream session: `request_filter` admits, Pingora proxies,
 //! `upstream_response_body_filter` checks what comes back. Holding gives the answers whose status or form depends on the body, the
@@ -11,6 +12,7 @@ mod admit;
 mod body;
 mod context;
 mod deliver;
+mod drain;
 mod edge;
 mod finish;
 mod framing;
@@ -34,7 +36,8 @@ use pingora::{
 };
 
 pub use context::{Context, Gateway, Rediscover, State};
-pub use edge::Edge;
+pub use drain::{Drain, LAST_CALL};
+pub use edge::Door;
 
 #[async_trait]
 impl ProxyHttp for Gateway {

@@ -1,7 +1,5 @@
 //! The way to the server: which address, which session, which bytes. Only an admitted call gets here.
 
-use std::time::Instant;
-
 use pingora::{
     Error, ErrorType, Result,
     http::RequestHeader,
@@ -30,6 +28,9 @@ impl Gateway {
     /// The peer of an admitted call; a legacy server's session is there before it is called.
     pub(super) async fn peer(&self, ctx: &mut Context) -> Result<Box<HttpPeer>> {
         let key_id = ctx.key.as_ref().map(|key| std::sync::Arc::clone(&key.id));
+        let Some(signals) = ctx.signals.clone() else {
+            return Error::e_explain(ErrorType::InternalError, "a call that did not come through the edge");
+        };
         let Some(sent) = ctx.sent_mut() else {
             return Error::e_explain(ErrorType::InternalError, "a call that was not admitted");
         };
@@ -39,7 +40,7 @@ impl Gateway {
         if sent.spoken.is_none() || sent.renewed {
             let lost = sent.spoken.take();
             let speak = server.upstream.speak(revision, (server.session, key_id.as_ref()), lost);
-            match tokio::time::timeout_at(sent.deadline, speak).await {
+            match signals.within(sent.deadline, speak).await {
                 Err(_) => return Error::e_explain(DEADLINE, "the call's time limit"),
                 Ok(Err(error)) => {
                     if matches!(error, AskError::Client(_)) {
@@ -52,7 +53,7 @@ impl Gateway {
             }
             sent.body = body(sent).into();
         }
-        let Ok(peer) = server.upstream.peer(sent.deadline.into_std().saturating_duration_since(Instant::now())) else {
+        let Ok(peer) = server.upstream.peer(signals.left(sent.deadline)) else {
             sent.admitted.failed(now_ms);
             return refuse(sent, Unavailable::Connect);
         };

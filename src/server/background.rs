@@ -9,11 +9,11 @@ use std::{
 
 use futures::FutureExt as _;
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
 };
 
-use super::{Rooms, StartError, notify};
+use super::{End, Rooms, StartError, notify};
 use crate::{
     budget::clock_nanos,
     conf::Address,
@@ -46,11 +46,13 @@ pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Rediscover {
     })
 }
 
-/// Starts everything.
+/// Starts everything; the ops listener first, so that `/livez` and `/readyz` answer while the rest comes up.
 ///
 /// # Errors
 /// [`StartError::Listen`]: the ops listener.
 pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
+    start_ops(rooms).await?;
+    let hangups = signal(SignalKind::hangup())?;
     resolve_all(rooms).await;
     let servers = asked(rooms).await;
     let settings = Settings {
@@ -62,10 +64,15 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     let _ = rooms.schedule.set(schedule);
     tokio::spawn(keep_swept(Arc::downgrade(&rooms.sessions), SWEEP_EVERY));
     tokio::spawn(keep_resolved(Arc::clone(rooms)));
-    tokio::spawn(reload_on_hangup(Arc::clone(rooms)));
+    tokio::spawn(watch_discovery(Arc::clone(rooms)));
+    tokio::spawn(reload_on_hangup(Arc::clone(rooms), hangups));
     tokio::spawn(reopen_on_usr1(Arc::clone(rooms)));
     super::management::start(rooms).await?;
-    start_ops(rooms).await
+    tokio::spawn(notify::when_ready(Arc::clone(rooms)));
+    if let Some(patience) = notify::patience() {
+        tokio::spawn(notify::feed(Arc::clone(&rooms.pulse), patience));
+    }
+    Ok(())
 }
 
 async fn asked(rooms: &Rooms) -> Vec<Asked> {
@@ -155,8 +162,7 @@ async fn keep_resolved(rooms: Arc<Rooms>) {
 }
 
 /// SIGHUP: reads conf and policy again, all or nothing (contract §10). Pingora leaves the signal to its default, which kills.
-async fn reload_on_hangup(rooms: Arc<Rooms>) {
-    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+async fn reload_on_hangup(rooms: Arc<Rooms>, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
         let _ = reload(&rooms).await;
     }
@@ -175,6 +181,7 @@ pub(super) async fn set_schedule(rooms: &Rooms) {
 /// # Errors
 /// [`Rejected`]: the running policy stays.
 pub(super) async fn reload(rooms: &Arc<Rooms>) -> Result<Reloaded, Rejected> {
+    notify::reloading();
     let reloaded = rooms.control.reload().await;
     match &reloaded {
         Ok(done) => {
@@ -198,6 +205,7 @@ pub(super) async fn reload(rooms: &Arc<Rooms>) -> Result<Reloaded, Rejected> {
             tracing::error!("reload: {what}\n{why}");
         }
     }
+    notify::ready(&format!("serving revision {}", rooms.live.load().map_or(0, |snapshot| snapshot.revision)));
     reloaded
 }
 
@@ -212,8 +220,6 @@ async fn reopen_on_usr1(rooms: Arc<Rooms>) {
 async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     rooms.ready.published();
     tokio::spawn(watch_listeners(Arc::clone(rooms)));
-    tokio::spawn(watch_discovery(Arc::clone(rooms)));
-    tokio::spawn(notify::ready(Arc::clone(&rooms.ready)));
     let Some(address) = rooms.conf.ops.listen.as_ref().map(ToString::to_string) else { return Ok(()) };
     let cannot = |why: std::io::Error| StartError::Listen(format!("ops.listen: {address}: {why}"));
     let listener = ops::Listener::bind(&address).await.map_err(cannot)?;
@@ -227,8 +233,15 @@ async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
             move |scrape| fill(&rooms, scrape, &open_sessions.borrow())
         }),
     };
-    // Goes on during a drain: `/readyz` says 503 then.
-    tokio::spawn(ops::serve(listener, state, std::future::pending()));
+    let ends = rooms.ends.clone();
+    tokio::spawn(async move {
+        // Goes on during a drain: `/readyz` says 503 then.
+        let why = match ops::serve(listener, state, std::future::pending()).await {
+            Ok(()) => "it ended".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        let _ = ends.send(End::Failed(StartError::Listen(format!("ops.listen: {address}: {why}"))));
+    });
     Ok(())
 }
 
@@ -274,16 +287,16 @@ async fn watch_discovery(rooms: Arc<Rooms>) {
 /// Marks the listeners as bound once each takes a connection; a listener that never does ends the process.
 async fn watch_listeners(rooms: Arc<Rooms>) {
     const LIMIT: Duration = Duration::from_secs(20);
-    let all = async {
-        for listen in &rooms.conf.gateway.listen {
-            while !answers(&listen.address).await {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+    let end = tokio::time::Instant::now() + LIMIT;
+    for listen in &rooms.conf.gateway.listen {
+        while !answers(&listen.address).await {
+            if tokio::time::Instant::now() >= end {
+                let why = format!("gateway.listen: {}: it does not take connections", listen.address);
+                let _ = rooms.ends.send(End::Failed(StartError::Listen(why)));
+                return;
             }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-    };
-    if tokio::time::timeout(LIMIT, all).await.is_err() {
-        tracing::error!("a gateway listener does not take connections; the process ends");
-        std::process::exit(71);
     }
     rooms.ready.bound();
 }

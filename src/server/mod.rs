@@ -8,10 +8,11 @@ mod signals;
 
 use std::{
     path::Path,
-    sync::{Arc, OnceLock, atomic::AtomicU64},
+    sync::{Arc, OnceLock, atomic::AtomicU64, mpsc},
     time::Instant,
 };
 
+use notify::Pulse;
 use pingora::server::{RunArgs, Server};
 use thiserror::Error;
 use tokio::runtime::Runtime;
@@ -24,7 +25,7 @@ use crate::{
     metrics::Metrics,
     ops::Ready,
     policy::{compile::Handles, live::Live, snapshot::Settings},
-    proxy::{Gateway, State},
+    proxy::{Drain, Gateway, State},
     store::{Store, StoreError},
     upstream::{
         client::Client,
@@ -34,7 +35,7 @@ use crate::{
     },
 };
 
-/// Why the gateway did not start.
+/// Why the gateway did not start, or could not go on.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The conf or the policy has faults; rendered.
@@ -43,7 +44,7 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("the store: {0}")]
     Store(#[from] StoreError),
-    /// A listener cannot be bound, or a file of it not be read.
+    /// A listener cannot be bound, a file of it cannot be read, or it died.
     #[error("{0}")]
     Listen(String),
     /// The runtime cannot be started.
@@ -77,17 +78,39 @@ pub struct Running {
     /// Of the control plane; ends with this.
     runtime: Runtime,
     server: Server,
-    signals: signals::Signals,
+    stop: signals::Stop,
+    ended: mpsc::Receiver<End>,
 }
 
 impl Running {
-    /// Serves until a signal ends it. Does not return: the process ends with exit code 0.
-    pub fn run(self) {
-        let Self { runtime, server, signals } = self;
-        server.run(RunArgs { shutdown_signal: Box::new(signals) });
-        drop(runtime);
+    /// Serves until a signal ends it and what ran then is answered. The process is to end after this.
+    ///
+    /// # Errors
+    /// [`StartError::Listen`]: a listener died.
+    pub fn run(self) -> Result<(), StartError> {
+        let Self { runtime, server, stop, ended } = self;
+        std::thread::Builder::new()
+            .name("pingora".to_owned())
+            .spawn(move || server.run(RunArgs { shutdown_signal: Box::new(stop) }))?;
+        let end = ended.recv().unwrap_or(End::Drained);
+        runtime.shutdown_background();
+        match end {
+            End::Drained => Ok(()),
+            End::Failed(why) => Err(why),
+        }
     }
 }
+
+/// How serving came to its end.
+enum End {
+    /// A signal came, and nothing runs any more.
+    Drained,
+    /// It cannot go on.
+    Failed(StartError),
+}
+
+/// Where an end is reported; the first one counts.
+type Ends = mpsc::Sender<End>;
 
 /// What the rooms of the process share.
 struct Rooms {
@@ -102,6 +125,8 @@ struct Rooms {
     state: Arc<State>,
     schedule: Arc<OnceLock<crate::discovery::Schedule>>,
     ready: Arc<Ready>,
+    pulse: Arc<Pulse>,
+    ends: Ends,
 }
 
 /// Reads the conf, publishes the first policy, binds the listeners and starts discovery.
@@ -149,9 +174,11 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         log: log.clone(),
         failures: Failures::default(),
         in_flight: AtomicU64::new(0),
+        drain: Arc::new(Drain::new()),
         started,
         rediscover: background::rediscover(&schedule),
     });
+    let (ends, ended) = mpsc::channel();
     let rooms = Rooms {
         live,
         control: Arc::new(control),
@@ -163,11 +190,16 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         state: gateway.shared(),
         schedule,
         ready: Arc::new(Ready::new(started)),
+        pulse: Arc::new(Pulse::new()),
+        ends,
         conf,
     };
-    let server = listen::data_plane(&rooms.conf, &gateway)?;
+    let server = listen::data_plane(&rooms.conf, &gateway, (rooms.ends.clone(), Arc::clone(&rooms.pulse)))?;
     let rooms = Arc::new(rooms);
-    runtime.block_on(background::start(&rooms))?;
-    let signals = signals::Signals::new(Arc::clone(&rooms), runtime.handle().clone());
-    Ok(Running { runtime, server, signals })
+    let stop = runtime.block_on(async {
+        let stop = signals::hear(&rooms)?;
+        background::start(&rooms).await?;
+        Ok::<_, StartError>(stop)
+    })?;
+    Ok(Running { runtime, server, stop, ended })
 }

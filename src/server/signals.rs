@@ -1,68 +1,107 @@
-//! How the process ends: readiness off, listeners closed, running calls finished, then out (contract §1 `/readyz`, §10 `drain`).
+//! How the process ends: readiness off, listeners closed, running calls finished or refused, then out (contract §1 `/readyz`, §10 `drain`).
+//!
+//! A second signal ends the wait: what still runs is refused at once. The signals are heard on the control runtime from the start, so that
+//! one that comes while the gateway starts is not lost.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use tokio::{
-    runtime::Handle,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    time::Instant,
 };
 
-use super::Rooms;
+use super::{End, Rooms, notify};
 
-/// After the listeners closed, calls that were accepted last may still be on their way in.
+/// The shortest drain: a connection that was just taken may still be in its TLS handshake.
 const SETTLE: Duration = Duration::from_millis(100);
+/// How often the end of the drain is looked for.
+const TICK: Duration = Duration::from_millis(10);
+/// What a refusal may take to be written once the drain is over, beyond the connect that its call may be in.
+const OVERTIME: Duration = Duration::from_secs(1);
+/// For the lines of the access log that wait.
+const FLUSH: Duration = Duration::from_secs(1);
 
-/// Waits for a signal to stop, and ends the process as soon as it is idle.
-pub(super) struct Signals {
-    rooms: Arc<Rooms>,
-    control: Handle,
-}
-
-impl Signals {
-    pub(super) fn new(rooms: Arc<Rooms>, control: Handle) -> Self {
-        Self { rooms, control }
-    }
-}
+/// Tells Pingora to stop.
+pub(super) struct Stop(watch::Receiver<bool>);
 
 #[async_trait]
-impl ShutdownSignalWatch for Signals {
+impl ShutdownSignalWatch for Stop {
     async fn recv(&self) -> ShutdownSignal {
-        let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
+        let mut told = self.0.clone();
+        if told.wait_for(|told| *told).await.is_err() {
+            // The control runtime is gone, and the process with it.
             return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
         }
-        tracing::info!("stopping: no new connections, running calls go on");
-        self.rooms.ready.stopping();
-        super::notify::stopping();
-        self.control.spawn(leave_when_idle(Arc::clone(&self.rooms)));
         ShutdownSignal::GracefulTerminate
     }
 }
 
-/// Ends the process once no request is being served, or when the drain time is over.
-async fn leave_when_idle(rooms: Arc<Rooms>) {
-    let idle = async {
-        loop {
-            tokio::time::sleep(SETTLE).await;
-            if rooms.state.in_flight.load(Ordering::Relaxed) == 0 {
-                return;
-            }
+/// Starts to hear SIGTERM and SIGINT.
+///
+/// # Errors
+/// The system refuses a signal handler.
+pub(super) fn hear(rooms: &Arc<Rooms>) -> io::Result<Stop> {
+    let signals = Both { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+    let (tell, told) = watch::channel(false);
+    tokio::spawn(end(Arc::clone(rooms), signals, tell));
+    Ok(Stop(told))
+}
+
+struct Both {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Both {
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-    };
-    let drained = tokio::time::timeout(rooms.conf.timeouts.drain.0, idle).await.is_ok();
-    if !drained {
-        tracing::warn!("the drain time is over; the calls that still run are cut off");
+    }
+}
+
+async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
+    signals.recv().await;
+    let (drain, connect) = limits(&rooms);
+    tracing::info!(seconds = drain.as_secs_f64(), "stopping: no new connections, running calls go on");
+    notify::stopping();
+    rooms.ready.stopping();
+    rooms.state.drain.begin(drain);
+    tell.send_replace(true);
+    let begun = Instant::now();
+    let mut last = begun + drain + connect + OVERTIME;
+    loop {
+        tokio::select! {
+            biased;
+            () = signals.recv() => {
+                tracing::warn!("stopping now: calls that still run are refused");
+                rooms.state.drain.begin(Duration::ZERO);
+                last = last.min(Instant::now() + connect + OVERTIME);
+            }
+            () = tokio::time::sleep(TICK) => {}
+        }
+        let now = Instant::now();
+        if now >= last || (now >= begun + SETTLE && rooms.state.drain.is_idle()) {
+            break;
+        }
+    }
+    match rooms.state.drain.requests() {
+        0 => tracing::info!(seconds = begun.elapsed().as_secs_f64(), "stopped: every call was answered"),
+        cut => tracing::error!(cut, "stopped: these answers could not be written in time"),
     }
     rooms.sessions.close().await;
-    let _ = rooms.log.flush(Duration::from_secs(1));
-    std::process::exit(0);
+    let _ = rooms.log.flush(FLUSH);
+    let _ = rooms.ends.send(End::Drained);
+}
+
+/// `timeouts.drain` and `timeouts.connect` as they are now: a reload changes them.
+fn limits(rooms: &Rooms) -> (Duration, Duration) {
+    match rooms.live.load() {
+        Some(snapshot) => (snapshot.settings.drain_timeout, snapshot.settings.connect_timeout),
+        None => (Duration::ZERO, Duration::ZERO),
+    }
 }

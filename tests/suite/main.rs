@@ -28,6 +28,7 @@ mod discovery;
 mod eras;
 mod faults;
 mod harness;
+mod life;
 mod matrix;
 mod profiles;
 mod refusals;

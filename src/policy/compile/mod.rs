@@ -3,6 +3,7 @@
 //! What cannot be compiled for one tool or server isolates that one; what makes the policy ambiguous or unsafe is a fault, and
 //! the running snapshot stays. Reads no file, no clock and no store.
 
+mod clash;
 mod tools;
 
 use std::{
@@ -20,7 +21,6 @@ use crate::{
     conf::{Conf, Fault, FileSpan},
     model::{
         mcp::Revision,
-        name,
         pin::Pin,
         records::{Approval, Detector, Guardrail, Origin, Owned, Protocol, Records, Server, ToolRecord},
     },
@@ -185,6 +185,7 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
         request_header_timeout: conf.timeouts.request_header.0,
         keep_alive_timeout: conf.timeouts.keep_alive.0,
         connect_timeout: conf.timeouts.connect.0,
+        drain_timeout: conf.timeouts.drain.0,
         failed_auth: conf.rate_limits.failed_auth,
         discovery_max_age: conf.discovery.max_age.0,
         state_key: inputs.state_key,
@@ -226,7 +227,7 @@ impl Compiler<'_, '_> {
             let engines = self.engines(name);
             let mut list = servers.remove(name).unwrap_or_default();
             list.sort_by(|a, b| a.value.slug.cmp(&b.value.slug));
-            let isolated = clashes(&list, &tools);
+            let isolated = clash::find(&list, &tools);
             let mut policy =
                 OrganizationPolicy { id: Arc::clone(&id), servers: HashMap::new(), exposed: HashMap::new(), engines };
             for server in list {
@@ -372,31 +373,6 @@ impl Compiler<'_, '_> {
             }
         }
     }
-}
-
-const CLASH: &str = "its exposed name clashes with a tool of another server that was recorded before";
-
-/// Tools, by slug and name, whose exposed name another server's tool had before: the one recorded later, or of two recorded
-/// together the one of the greater slug (contract §6).
-fn clashes(servers: &[&Owned<Server>], tools: &HashMap<ToolKey<'_>, Vec<&ToolRecord>>) -> HashSet<(String, String)> {
-    let mut first: HashMap<String, &ToolRecord> = HashMap::new();
-    let mut isolated = HashSet::new();
-    for server in servers {
-        let key = (server.value.organization.as_str(), server.value.slug.as_str());
-        for tool in tools.get(&key).into_iter().flatten() {
-            let exposed = name::exposed(&tool.server, &tool.name);
-            let Some(held) = first.get(&exposed).copied().filter(|held| held.server != tool.server) else {
-                first.insert(exposed, tool);
-                continue;
-            };
-            let later = if (held.recorded, &held.server) > (tool.recorded, &tool.server) { held } else { tool };
-            isolated.insert((later.server.clone(), later.name.clone()));
-            if std::ptr::eq(later, held) {
-                first.insert(exposed, tool);
-            }
-        }
-    }
-    isolated
 }
 
 /// The values by which a credential is found again: whole, and without the scheme before a space.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{CLASH, Compiler, Rule};
+use super::{Compiler, Rule, clash::CLASH};
 use crate::{
     model::{
         jsonrpc::Document,
