@@ -93,7 +93,8 @@ impl Handles {
 /// # Errors
 /// Every fault, if any is an error.
 pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, Vec<Fault>), Vec<Fault>> {
-    let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new() };
+    let known = Known::of(inputs.records);
+    let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new(), known };
     let settings = Arc::new(settings(inputs));
     let organizations = compiler.organizations();
     let keys = views::keys(inputs.records, &organizations, &mut compiler.handles.buckets);
@@ -154,6 +155,7 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
     }
 }
 
+/// Organization and slug.
 type ToolKey<'a> = (&'a str, &'a str);
 
 struct Compiler<'c, 'i> {
@@ -162,6 +164,29 @@ struct Compiler<'c, 'i> {
     faults: Vec<Fault>,
     /// Plans that are the same list of rules are one plan.
     plans: HashMap<(Arc<str>, Vec<usize>), Arc<GuardPlan>>,
+    known: Known<'i>,
+}
+
+/// What the records say of each server, found once: a policy of many servers is not searched for each of them.
+struct Known<'i> {
+    revisions: HashMap<ToolKey<'i>, Revision>,
+    pins: HashMap<ToolKey<'i>, HashMap<&'i str, &'i Approval>>,
+}
+
+impl<'i> Known<'i> {
+    fn of(records: &'i Records) -> Self {
+        let mut known = Self { revisions: HashMap::new(), pins: HashMap::new() };
+        for found in &records.discoveries {
+            if let Some(revision) = found.revision {
+                known.revisions.entry((&found.organization, &found.server)).or_insert(revision);
+            }
+        }
+        for approval in records.approvals.iter().map(|owned| &owned.value) {
+            let of_server = known.pins.entry((&approval.organization, &approval.server)).or_default();
+            of_server.insert(&approval.tool, approval);
+        }
+        known
+    }
 }
 
 impl Compiler<'_, '_> {
@@ -241,22 +266,9 @@ impl Compiler<'_, '_> {
         let upstream = self.handles.upstreams.obtain(full_name, target, self.inputs.now_ms);
         let scope = || Scope::Server(organization.to_string(), server.slug.clone());
         let rate = server.rate_limit.map(|rate| (rate, self.handles.buckets.obtain(scope())));
-        let discovered = self
-            .inputs
-            .records
-            .discoveries
-            .iter()
-            .find(|d| d.organization == server.organization && d.server == server.slug)
-            .and_then(|d| d.revision);
-        let pins: HashMap<&str, &Approval> = self
-            .inputs
-            .records
-            .approvals
-            .iter()
-            .map(|approval| &approval.value)
-            .filter(|a| a.organization == server.organization && a.server == server.slug)
-            .map(|a| (a.tool.as_str(), a))
-            .collect();
+        let key = (server.organization.as_str(), server.slug.as_str());
+        let discovered = self.known.revisions.get(&key).copied();
+        let pins = self.known.pins.get(&key).cloned().unwrap_or_default();
         let mut tools = HashMap::new();
         for record in known {
             let clash = isolated.contains(&(server.slug.clone(), record.name.clone()));
