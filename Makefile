@@ -3,6 +3,7 @@
 # make lint   formatting, clippy, documentation
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
 # make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a minute's worth
+# make conformance   the official MCP conformance suite, against the gateway
 #
 # Needs a Rust toolchain (1.95 or newer). What else is missing is installed, from Debian's packages, and said.
 
@@ -11,7 +12,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load
+.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -21,11 +22,23 @@ build: tools-build
 	@[ -x $(TOOLGATE) ] || echo "make: compiling toolgate and its crates with full optimisation; the first time takes minutes"
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-test: test-rust test-files test-binary test-e2e
+test: test-rust test-files test-binary test-e2e test-counts
 	@echo "make: all tests passed"
 
 test-rust: tools-build
-	$(CARGO) test --locked
+	@rm -rf target/counts
+	$(CARGO) test --locked --no-fail-fast
+
+# How many rows of each table of the suite were played, and how many were wrong; what was left out, and why.
+test-counts:
+	@$(PYTHON) tests/support/counts.py target/counts
+
+# Each fuzz target for FUZZ_SECONDS, on a nightly toolchain; a finding ends it with the input that shows it.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
+
+fuzz: tools-build
+	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 # `toolgate check` on each shipped conf file, and the systemd unit.
 test-files: build tools-test
@@ -38,6 +51,11 @@ test-binary: build tools-test
 # SDKs and servers from npm and PyPI, at pinned versions, through the gateway; installed below target/e2e.
 test-e2e: build tools-test
 	$(PYTHON) tests/e2e/run.py --profile $(PROFILE)
+
+# Suite, SDK and Node.js from npm, at pinned versions; installed below target/conformance. tests/conformance/README.md tells more.
+conformance: tools-build tools-test
+	$(CARGO) build --locked
+	$(PYTHON) tests/conformance/run.py --profile debug
 
 lint: lint-format lint-clippy lint-doc
 
@@ -87,7 +105,7 @@ fi
 endef
 
 tools-build:
-	@command -v $(CARGO) >/dev/null || { echo "make: needs Rust 1.95 or newer: https://rustup.rs" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "make: needs Rust 1.95 or newer" >&2; exit 1; }
 	@missing=; \
 	command -v cmake >/dev/null || missing="$$missing cmake"; \
 	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \

@@ -372,6 +372,7 @@ impl Formatter for Ascii {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+    #![allow(clippy::disallowed_types, clippy::type_complexity, reason = "a sink of tests, never on a call's path")]
     use std::{
         fs,
         os::unix::fs::PermissionsExt as _,

@@ -93,9 +93,15 @@ pub enum Unavailable {
     /// Something that is not an MCP answer.
     NotMcp,
     /// 401 or 403 to the credential that we hold.
-    CredentialRefused,
+    CredentialRefused {
+        /// To the call itself; else to the session before it.
+        called: bool,
+    },
     /// 429 to the credential that we hold.
-    RateLimited,
+    RateLimited {
+        /// To the call itself; else to the session before it.
+        called: bool,
+    },
     /// `input_required` for a capability that the caller did not declare.
     CapabilityNotDeclared,
     /// The breaker is open: not attempted.
@@ -265,6 +271,8 @@ pub struct Voice<'a> {
     pub product: &'a str,
     /// `gateway.console`
     pub console: &'a str,
+    /// `attribution.prefix`, as written.
+    pub prefix: &'a str,
 }
 
 /// The longest tool name in a message, in characters (contract §4).
@@ -390,7 +398,9 @@ impl Refusal {
             Self::KeyRateLimited { retry_after } => {
                 format!("This key is over its rate limit. Retry after {retry_after} seconds, and then with backoff.")
             }
-            Self::InvalidAttribution(rule) => format!("The attribution is malformed: {rule}."),
+            Self::InvalidAttribution(rule) => {
+                format!("The attribution (`{}*` headers and `trace_id`) is malformed: {rule}.", voice.prefix)
+            }
             Self::ServerNotFound => "There is no such MCP server for this key.".to_owned(),
             Self::UnsupportedMediaType => "The body must be uncompressed `application/json`.".to_owned(),
             Self::BodyTooLarge { limit } => format!("The body is larger than {limit} bytes."),
@@ -418,7 +428,7 @@ impl Refusal {
     }
 
     fn tool_message(&self, voice: &Voice<'_>) -> String {
-        let Voice { tool, product, console } = *voice;
+        let Voice { tool, product, console, .. } = *voice;
         let tool = &cut(tool, NAME_CHARS_MAX);
         match self {
             Self::ToolNotAllowed => format!(
@@ -450,9 +460,7 @@ impl Refusal {
             Self::UpstreamTimeout { sent: false } => format!(
                 "The time limit of `{tool}` passed before the tool could be called. You may retry with backoff."
             ),
-            Self::UpstreamRejected(message) => format!(
-                "The server of `{tool}` rejected the call: {message}\nThe tool may already have run. Change the call before you retry it."
-            ),
+            Self::UpstreamRejected(message) => rejected_message(message, tool),
             Self::ResultTooLarge { limit } => format!(
                 "The result of `{tool}` is larger than the limit of {limit} bytes and was withheld. The tool may already have run. Change the arguments to ask for less."
             ),
@@ -469,7 +477,11 @@ impl Unavailable {
     /// Whether the request may have reached the tool.
     #[must_use]
     pub const fn reached(self) -> bool {
-        !matches!(self, Self::Connect | Self::Session | Self::BreakerOpen | Self::Busy | Self::NotListed)
+        match self {
+            Self::Connect | Self::Session | Self::BreakerOpen | Self::Busy | Self::NotListed => false,
+            Self::CredentialRefused { called } | Self::RateLimited { called } => called,
+            _ => true,
+        }
     }
 }
 
@@ -492,10 +504,18 @@ fn argument_message(fault: &ArgumentFault, tool: &str, voice: &Voice<'_>) -> Str
     }
 }
 
+/// Ours first, the server's words last: nothing that it says can be taken for the gateway's.
+fn rejected_message(message: &str, tool: &str) -> String {
+    let ours = format!(
+        "The server of `{tool}` rejected the call; the tool may already have run. Change the call before you retry it."
+    );
+    if message.is_empty() { ours } else { format!("{ours} The server's message: {message}") }
+}
+
 fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> String {
     let (product, console) = (voice.product, voice.console);
     let retry = "You may retry with backoff.";
-    let ran = "The tool may already have run.";
+    let ran = if cause.reached() { "The tool may already have run." } else { "The tool was not called." };
     let what = match cause {
         Unavailable::Connect => {
             return format!("{product} could not connect to the server of `{tool}`. The tool was not called. {retry}");
@@ -520,12 +540,12 @@ fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> Str
                 "The server of `{tool}` has not listed its tools for too long, so {product} does not call it. The tool was not called. {retry}"
             );
         }
-        Unavailable::CredentialRefused => {
+        Unavailable::CredentialRefused { .. } => {
             return format!(
                 "The server of `{tool}` refused the credential that {product} holds. {ran} An admin must replace the credential in {console}: do not retry until then."
             );
         }
-        Unavailable::RateLimited => "is limiting the rate of calls",
+        Unavailable::RateLimited { .. } => "is limiting the rate of calls",
         Unavailable::Broken => "broke the connection before it answered",
         Unavailable::ServerError => "failed with a server error",
         Unavailable::Redirect => "answered with a redirect, which is not followed",

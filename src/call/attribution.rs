@@ -115,7 +115,8 @@ mod tests {
         let long = "x".repeat(129);
         let many: Vec<(String, &str)> = (0..17).map(|i| (format!("x-toolgate-tag-{i}"), "v")).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|(n, v)| (n.as_str(), *v)).collect();
-        let cases: [(&[(&str, &str)], Option<&str>); 10] = [
+        type Case<'c> = (&'c [(&'c str, &'c str)], Option<&'c str>);
+        let cases: [Case<'_>; 10] = [
             (&[("x-toolgate-user", "a"), ("x-toolgate-user", "a")], None),
             (&[("x-toolgate-role", "a")], None),
             (&[("x-toolgate-tag-", "a")], None),

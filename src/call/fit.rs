@@ -15,7 +15,7 @@ use crate::{
 
 /// Fits a complete result.
 #[must_use]
-pub fn complete(asked: &Asked, settings: &Settings, document: &Document<'_>, result: &Spanned<'_>) -> Vec<u8> {
+pub(super) fn complete(asked: &Asked, settings: &Settings, document: &Document<'_>, result: &Spanned<'_>) -> Vec<u8> {
     let revision = asked.revision.unwrap_or(Revision::MODERN);
     let mut edit = ObjectEdit::default();
     let mut splices = Vec::new();
@@ -48,7 +48,7 @@ pub fn complete(asked: &Asked, settings: &Settings, document: &Document<'_>, res
 
 /// Fits an `input_required` result; modern callers only.
 #[must_use]
-pub fn input_required(
+pub(super) fn input_required(
     settings: &Settings,
     document: &Document<'_>,
     result: &Spanned<'_>,

@@ -41,8 +41,37 @@ pub struct Screened {
     pub redacted: Option<Vec<u8>>,
     /// The detector that redacted.
     detector: &'static str,
-    /// Rules whose engine is still to be asked, before the call is sent.
-    pub engines: Vec<Arc<GuardRule>>,
+    /// Engines that are still to be asked.
+    pub asking: Asking,
+    /// Rules whose own detector failed and that allow that.
+    pub failures: Vec<Arc<str>>,
+}
+
+/// Rules with an external engine, and the texts to ask it about.
+#[derive(Clone, Debug, Default)]
+pub struct Asking {
+    /// The rules.
+    pub rules: Vec<Arc<GuardRule>>,
+    /// What was looked at.
+    pub texts: Vec<String>,
+}
+
+impl Asking {
+    /// Whether nobody has to be asked.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Takes in what another part of the same call asks for.
+    pub fn extend(&mut self, rules: impl Iterator<Item = Arc<GuardRule>>, texts: Vec<String>) {
+        for rule in rules {
+            if !self.rules.iter().any(|known| Arc::ptr_eq(known, &rule)) {
+                self.rules.push(rule);
+            }
+        }
+        self.texts.extend(texts);
+    }
 }
 
 impl Screened {
@@ -67,7 +96,10 @@ impl Screened {
                 self.notes.push(Note { rule: rule.name.as_str().into(), action: found.action, side });
             }
         }
-        self.engines.extend(screening.engines.iter().filter_map(|index| plan.rules.get(*index).cloned()));
+        let engines = screening.engines.iter().filter_map(|index| plan.rules.get(*index).cloned());
+        self.asking.extend(engines, screening.texts);
+        let failed = screening.engine_errors.iter().filter_map(|error| plan.rules.get(error.rule));
+        self.failures.extend(failed.map(|rule| Arc::from(rule.name.as_str())));
         match screening.verdict {
             Verdict::Pass => Ok(None),
             Verdict::Block { detector, .. } => Err(Refusal::GuardrailBlocked { side, detector }),

@@ -109,8 +109,8 @@ impl Meta {
 pub struct Admitted {
     /// What was checked.
     pub checked: Checked,
-    /// Its place at the server.
-    pub permit: Permit,
+    /// Its place at the server; given back before the caller has its answer.
+    pub permit: Option<Permit>,
 }
 
 /// The request side of the line, in the order in which a call meets its checks.
@@ -289,13 +289,29 @@ fn is_traceparent(text: &str) -> bool {
             && trace.bytes().any(|c| c != b'0') && span.bytes().any(|c| c != b'0'))
 }
 
+impl Admitted {
+    /// The server answered anything at all.
+    pub fn answered(&self) {
+        if let Some(permit) = &self.permit {
+            permit.answered();
+        }
+    }
+
+    /// The connection failed, or the time limit passed.
+    pub fn failed(&self, now_ms: u64) {
+        if let Some(permit) = &self.permit {
+            permit.failed(now_ms);
+        }
+    }
+}
+
 /// The last check before forwarding: the server's health, room and rate (contract §2 row 14).
 ///
 /// # Refuses
 /// - as [`throttle::server`]
 pub fn charge(checked: Checked, settings: &Settings, now: Now) -> Result<Admitted, Refusal> {
     let permit = throttle::server(&checked.server, settings, now)?;
-    Ok(Admitted { checked, permit })
+    Ok(Admitted { checked, permit: Some(permit) })
 }
 
 /// The `method` label of contract §11.

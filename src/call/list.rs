@@ -72,8 +72,7 @@ fn aggregated(view: &View, revision: Revision) -> String {
     for granted in view.servers.values() {
         for tool in granted.server.tools.values() {
             if tool.state == ToolState::Approved && granted.access.covers(tool) {
-                let listed = tool.listed.as_ref().and_then(|listed| listed.exposed.get(revision.index()));
-                tools.extend(listed.map(|json| (&*tool.exposed, &**json)));
+                tools.extend(tool.listed.as_ref().map(|listed| (&*tool.exposed, listed.exposed(revision))));
             }
         }
     }
@@ -84,8 +83,7 @@ fn own(granted: &ViewServer, revision: Revision) -> String {
     let mut tools: Vec<(&str, &str)> = Vec::new();
     for tool in granted.server.tools.values() {
         if tool.state == ToolState::Approved && granted.access.covers(tool) {
-            let listed = tool.listed.as_ref().and_then(|listed| listed.own.get(revision.index()));
-            tools.extend(listed.map(|json| (&*tool.exposed, &**json)));
+            tools.extend(tool.listed.as_ref().map(|listed| (&*tool.exposed, listed.own(revision))));
         }
     }
     join(tools)

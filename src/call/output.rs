@@ -7,7 +7,7 @@ use super::{
     Admitted, Asked,
     arguments::against,
     fit,
-    input::{Note, Screened},
+    input::{Asking, Note, Screened},
     rewrite::{Splice, apply},
     seal,
 };
@@ -15,6 +15,7 @@ use crate::{
     model::{
         jsonrpc::{Document, Kind, Node, Spanned},
         mcp::Era,
+        records::GuardStage,
     },
     policy::{
         guard,
@@ -43,6 +44,10 @@ pub struct Exchange<'a> {
     pub nonce: [u8; 12],
     /// What the guardrails on the way out found.
     pub notes: Vec<Note>,
+    /// Engines that are to be asked before the result is released.
+    pub asking: Asking,
+    /// Progress that was dropped, because an engine would have to be asked about it.
+    pub progress_dropped: u64,
 }
 
 /// Judges a successful response; the released `result` object.
@@ -139,6 +144,7 @@ fn screened(
     let mut found = Screened::default();
     let verdict = found.judge(plan, document, part, Side::Output);
     exchange.notes.append(&mut found.notes);
+    exchange.asking.extend(found.asking.rules.into_iter(), found.asking.texts);
     verdict.map(|edits| edits.map(|edits| apply(document.raw(), part.span.clone(), edits)))
 }
 
@@ -224,13 +230,35 @@ pub fn rejected(exchange: &mut Exchange<'_>, code: i32, message: &str, data: Opt
             && let Some(required) = data.and_then(|data| data.get("requiredCapabilities"))
             && required.node.kind() == Kind::Object
         {
-            return Refusal::MissingCapability { required: required.text().to_owned() };
+            return match clean_part(exchange, required.raw()) {
+                Ok(required) => Refusal::MissingCapability { required },
+                Err(refusal) => refusal,
+            };
         }
         if exchange.call.checked.meta.is_retry() {
             return Refusal::Relayed { code, message };
         }
     }
     Refusal::UpstreamRejected(message)
+}
+
+/// Cleans and screens a part of an error that is passed on as JSON.
+fn clean_part(exchange: &mut Exchange<'_>, raw: &[u8]) -> Result<String, Refusal> {
+    let fault = |_| Refusal::Internal;
+    let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
+    let document = Document::parse(raw, &mut first).map_err(fault)?;
+    let root = document.spanned_root();
+    let masked = edited(&document, &root, exchange.call.checked.server.mask.edits(&document, &root));
+    let document = Document::parse(&masked, &mut second).map_err(fault)?;
+    let root = document.spanned_root();
+    let cleaned = edited(&document, &root, guard::credential_edits(&document, &root));
+    let document = Document::parse(&cleaned, &mut third).map_err(fault)?;
+    let screened = screened(exchange, &document, &document.spanned_root())?;
+    String::from_utf8(screened.unwrap_or_else(|| cleaned.clone())).map_err(|_| Refusal::Internal)
+}
+
+fn edited(document: &Document<'_>, part: &Spanned<'_>, edits: Vec<guard::Edit>) -> Vec<u8> {
+    apply(document.raw(), part.span.clone(), edits.into_iter().map(Splice::from).collect())
 }
 
 /// Cleans a server's text, screens it like a result, and cuts it.
@@ -258,6 +286,10 @@ pub fn progress(exchange: &mut Exchange<'_>, document: &Document<'_>, params: &S
     let wanted = exchange.call.checked.meta.progress_token.as_deref()?;
     let token = params.get("progressToken")?;
     if token.raw() != wanted {
+        return None;
+    }
+    if exchange.call.checked.tool.output.plan(&exchange.key.project).needs_engine(GuardStage::Output) {
+        exchange.progress_dropped += 1;
         return None;
     }
     let edits = exchange.call.checked.server.mask.edits(document, params);

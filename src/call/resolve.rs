@@ -18,7 +18,7 @@ use crate::{
 ///
 /// # Refuses
 /// - [`Refusal::UnknownTool`]: never seen in the organization.
-/// - as [`permitted`].
+/// - [`Refusal::ToolNotAllowed`], [`Refusal::ToolNotApproved`], [`Refusal::ToolDefinitionChanged`].
 pub fn aggregated<'s>(key: &'s KeyPolicy, name: &str) -> Result<(&'s Arc<ServerPolicy>, &'s Arc<ToolPolicy>), Refusal> {
     let (server, tool) = key.organization.exposed.get(name).ok_or_else(|| Refusal::UnknownTool(name.to_owned()))?;
     permitted(key.view.servers.get(&server.slug), tool)?;
@@ -29,7 +29,7 @@ pub fn aggregated<'s>(key: &'s KeyPolicy, name: &str) -> Result<(&'s Arc<ServerP
 ///
 /// # Refuses
 /// - [`Refusal::UnknownTool`]: never seen on the server.
-/// - as [`permitted`].
+/// - [`Refusal::ToolNotAllowed`], [`Refusal::ToolNotApproved`], [`Refusal::ToolDefinitionChanged`].
 pub fn on_server<'s>(
     granted: &'s ViewServer,
     name: &str,

@@ -45,7 +45,7 @@ impl ObjectEdit {
                 // Cut from the removed member's name to the next member's name.
                 splices.push(Splice { span: from..start, with: Vec::new() });
             }
-            if self.removed.iter().any(|name| *name == member.name) {
+            if self.removed.contains(&member.name) {
                 pending = Some(start);
             } else {
                 kept += 1;

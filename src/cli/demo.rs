@@ -50,6 +50,7 @@ fn start(once: bool, listen: Option<SocketAddr>) -> Result<(), String> {
     let running = server::start(&conf).map_err(|why| why.to_string())?;
     let play = Play { gateway, ops };
     let folder_path = folder.0.clone();
+    runtime.spawn(clear_when_stopped(folder.0.clone()));
     let watcher = std::thread::spawn(move || {
         if let Err(why) = runtime.block_on(play.ready()) {
             leave(&folder_path, &format!("toolgate demo: {why}\n"), 1);
@@ -67,6 +68,20 @@ fn start(once: bool, listen: Option<SocketAddr>) -> Result<(), String> {
     drop(watcher);
     drop(folder);
     Ok(())
+}
+
+/// Removes the folder when the process is asked to end: the gateway then exits by itself, once it is idle.
+async fn clear_when_stopped(folder: PathBuf) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 /// Ends the process; the folder of the run goes with it.
@@ -238,15 +253,16 @@ impl Play {
 }
 
 fn body(method: &str, tool: Option<&str>, arguments: &Value) -> Value {
-    let mut meta = json!({META_PROTOCOL_VERSION: Revision::MODERN.as_str(), META_CLIENT_CAPABILITIES: {}});
+    let mut meta = serde_json::Map::new();
+    meta.insert(META_PROTOCOL_VERSION.to_owned(), json!(Revision::MODERN.as_str()));
+    meta.insert(META_CLIENT_CAPABILITIES.to_owned(), json!({}));
     if tool == Some("demo_count") {
-        meta["progressToken"] = json!("p1");
+        meta.insert("progressToken".to_owned(), json!("p1"));
     }
-    let mut params = json!({"_meta": meta});
-    if let Some(tool) = tool {
-        params["name"] = json!(tool);
-        params["arguments"] = arguments.clone();
-    }
+    let params = match tool {
+        Some(tool) => json!({"_meta": meta, "name": tool, "arguments": arguments}),
+        None => json!({"_meta": meta}),
+    };
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 }
 

@@ -1,13 +1,32 @@
 //! The command line: a file a command (contract §9 "CLI").
+//!
+//! What manages a running gateway is a thin client of its unix socket. Exit codes: 0 done; 1 refused, or a finding; 64 wrong usage;
+//! 69 no gateway on the socket; 78 a faulty conf.
 
+mod audit;
 mod check;
+mod client;
+mod completions;
 mod demo;
 pub mod demo_server;
+mod explain;
+mod grant;
+mod guardrail;
+mod key;
+mod organization;
+mod print;
+mod project;
 mod serve;
+mod server;
+mod status;
+mod tool;
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{io::Write as _, net::SocketAddr, path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+use self::client::Failure;
 
 /// Toolgate: an MCP policy gateway on Pingora.
 #[derive(Debug, Parser)]
@@ -19,6 +38,12 @@ pub struct Cli {
     /// The conf file.
     #[arg(long, global = true, default_value = "conf/toolgate.toml", env = "TOOLGATE_CONF")]
     conf: PathBuf,
+    /// The socket of the gateway to manage; `admin.socket` of the conf file unless given.
+    #[arg(long, global = true, env = "TOOLGATE_SOCKET")]
+    socket: Option<PathBuf>,
+    /// Print what the API answers, as JSON.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -38,18 +63,106 @@ enum Command {
         #[arg(long)]
         listen: Option<SocketAddr>,
     },
+    /// Register, change and delete MCP servers.
+    #[command(subcommand)]
+    Server(server::Command),
+    /// Review tools: what changed, approve, block.
+    #[command(subcommand)]
+    Tool(tool::Command),
+    /// Make, rotate and revoke the keys of agents.
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Give keys the servers and tools that they need.
+    #[command(subcommand)]
+    Grant(grant::Command),
+    /// Guardrails on arguments and results.
+    #[command(subcommand)]
+    Guardrail(guardrail::Command),
+    /// Organizations: plan, standing, subscription.
+    #[command(subcommand)]
+    Organization(organization::Command),
+    /// Projects of an organization.
+    #[command(subcommand)]
+    Project(project::Command),
+    /// Tell what would happen to a call, at which check, and why; asks no server.
+    Explain(explain::Arguments),
+    /// Who changed what, newest last.
+    Audit(audit::Arguments),
+    /// What runs, and how much of what there is.
+    Status,
+    /// Read conf and policy files again, all or nothing.
+    Reload,
+    /// Print the completions of a shell.
+    Completions {
+        /// For which shell.
+        shell: Shell,
+    },
+    /// Print the manual page, or write one a command into a folder.
+    Man {
+        /// The folder.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Runs the process's command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => run(&cli),
+        Err(error) => {
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
+        }
+    }
 }
 
 /// Runs a command line.
 #[must_use]
 pub fn run(cli: &Cli) -> ExitCode {
-    match (&cli.command, cli.test) {
-        (Some(Command::Check), _) | (_, true) => check::run(&cli.conf),
-        (Some(Command::Serve), false) => serve::run(&cli.conf),
-        (Some(Command::Demo { once, listen }), false) => demo::run(*once, *listen),
-        (None, false) => {
-            let _ = <Cli as clap::CommandFactory>::command().print_help();
-            ExitCode::from(64)
+    let Some(command) = cli.command.as_ref().filter(|_| !cli.test) else {
+        if cli.test {
+            return check::run(&cli.conf);
+        }
+        let _ = Cli::command().print_help();
+        return ExitCode::from(USAGE);
+    };
+    let done = match command {
+        Command::Check => return check::run(&cli.conf),
+        Command::Serve => return serve::run(&cli.conf),
+        Command::Demo { once, listen } => return demo::run(*once, *listen),
+        Command::Completions { shell } => completions::shell(*shell),
+        Command::Man { out } => completions::man(out.as_deref()),
+        command => manage(cli, command),
+    };
+    match done {
+        Ok(code) => code,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr().lock(), "toolgate: {failure}");
+            ExitCode::from(failure.exit_code())
         }
     }
 }
+
+/// The commands that speak to a running gateway.
+fn manage(cli: &Cli, command: &Command) -> Result<ExitCode, Failure> {
+    let api = client::Api::open(cli.socket.as_deref(), &cli.conf)?;
+    let out = print::Out { json: cli.json };
+    match command {
+        Command::Server(command) => server::run(&api, out, command),
+        Command::Tool(command) => tool::run(&api, out, command),
+        Command::Key(command) => key::run(&api, out, command),
+        Command::Grant(command) => grant::run(&api, out, command),
+        Command::Guardrail(command) => guardrail::run(&api, out, command),
+        Command::Organization(command) => organization::run(&api, out, command),
+        Command::Project(command) => project::run(&api, out, command),
+        Command::Explain(arguments) => explain::run(&api, out, arguments),
+        Command::Audit(arguments) => audit::run(&api, out, arguments),
+        Command::Status => status::run(&api, out),
+        Command::Reload => status::reload(&api, out),
+        _ => Ok(ExitCode::from(USAGE)),
+    }
+}
+
+/// The exit code of wrong usage (sysexits).
+const USAGE: u8 = 64;

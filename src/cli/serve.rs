@@ -14,6 +14,7 @@ pub(super) fn run(path: &Path) -> ExitCode {
     if let Ok(loaded) = conf::load(path).into_loaded() {
         start_log(loaded.conf.log.level, loaded.conf.log.format);
     }
+    quiet_panics();
     match server::start(path) {
         Ok(running) => {
             running.run();
@@ -27,9 +28,18 @@ pub(super) fn run(path: &Path) -> ExitCode {
     }
 }
 
+/// A panic's own text may quote what was worked on, so only its place is logged.
+fn quiet_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "panic");
+    }));
+}
+
 /// The log goes to standard error. The `log` crate is not bridged: Pingora's error texts carry raw heads, keys included.
 pub(super) fn start_log(level: LogLevel, format: LogFormat) {
-    let filter = EnvFilter::new(level.as_str());
+    // Our own words only: other crates speak of addresses, statements and bytes.
+    let filter = EnvFilter::new(format!("off,toolgate={}", level.as_str()));
     let base = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let _ = match format {
         LogFormat::Json => tracing::subscriber::set_global_default(

@@ -106,7 +106,7 @@ sections! {
         product: String as Text = "Toolgate".into();
         /// Where a refusal message sends the reader to find an admin.
         console: String as Text = "the Toolgate console".into();
-        /// Browser origins that may call, as in an Origin header: "https://app.example.com". Any other Origin is refused.
+        /// Browser origins that may call, as in an Origin header: `"https://app.example.com"`. Any other Origin is refused.
         allowed_origins: Vec<String> as List<Origins> = Vec::new();
         /// Networks of the proxies whose forwarded headers are believed: "10.0.0.0/8", or one address.
         trusted_proxies: Vec<IpNet> as List<Net> = Vec::new();

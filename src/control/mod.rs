@@ -1,36 +1,58 @@
-//! The control room: the ONE writer. Files, discovery and the management API all end here (contract §5).
+//! The control room: the ONE writer. Files, discovery and the management API all end here (contract §5, §9).
 //!
-//! Every change goes the same way: validate and compile a draft, store it in one transaction with its audit record, publish the
-//! snapshot, answer with the revision. A policy that does not compile never replaces one that did.
+//! Every change goes the same way: prepare a copy, resolve and compile it, store it in one transaction with its audit record,
+//! publish the snapshot, answer with the revision. A policy that does not compile never replaces one that did.
 //!
-//! **Invariant.** Only this room publishes a snapshot and writes the store; it does one change at a time.
+//! **Invariants.** Only this room publishes a snapshot and writes the store; it does one change at a time. What is refused leaves
+//! state, store and snapshot as they were. What is answered is live and on disk.
 
+mod catalog;
+pub mod change;
+mod check;
+mod decide;
+mod draft;
+mod error;
+mod kept;
+mod listing;
+mod next;
+mod plan;
 mod secrets;
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
-use jiff::Timestamp;
+use serde_json::json;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
+pub use self::{
+    catalog::Catalog,
+    check::check,
+    error::ChangeError,
+    kept::Kept,
+    plan::{check_slug_is_free, merged},
+};
+use self::{
+    change::{Asker, Change, Confirm, Heard},
+    draft::Draft,
+    next::{CONFIRMED, Next, Overrides},
+};
 use crate::{
-    conf::{self, Conf, Fault, Policy, Sources},
+    conf::{self, Fault, Policy, Sources},
     model::{
         mcp::Revision,
-        records::{Approval, DiscoveryRecord, Owned, Protocol, Records, ToolRecord},
+        records::{Protocol, Records, Server},
     },
     policy::{
-        approval::{self, Applied, ListedTool, Recording, ToolState},
-        compile::{Handles, Inputs, ServerSecrets, compile},
-        live::Live,
-        snapshot::Snapshot,
+        approval::{ListedTool, ToolState},
+        compile::{Handles, target_of},
+        live::{Live, Slot},
     },
-    store::{AuditRecord, Store, StoreError, Write},
+    store::{AuditRow, Store, StoreError, Stored},
     upstream::target::Target,
 };
 
@@ -74,32 +96,24 @@ pub struct Control {
     store: Store,
     path: PathBuf,
     started: Instant,
+    catalog: Slot<Catalog>,
     state: Mutex<State>,
 }
 
+/// What only the writer knows besides the catalog.
 #[derive(Debug)]
 struct State {
-    conf: Conf,
-    files: Policy,
-    sources: Sources,
-    tools: Vec<ToolRecord>,
-    discoveries: Vec<DiscoveryRecord>,
-    records: Records,
+    files: Arc<Policy>,
+    sources: Arc<Sources>,
+    api: Records,
+    left_out: next::LeftOut,
+    overrides: Overrides,
+    catalog: Arc<Catalog>,
     handles: Handles,
-    revision: u64,
 }
 
-/// A draft that compiled and is not stored yet.
-struct Draft {
-    conf: Conf,
-    files: Policy,
-    sources: Sources,
-    tools: Vec<ToolRecord>,
-    discoveries: Vec<DiscoveryRecord>,
-    records: Records,
-    snapshot: Snapshot,
-    warnings: Vec<Fault>,
-}
+/// How often a change is prepared anew because another node wrote in between.
+const TRIES_MAX: usize = 5;
 
 impl Control {
     /// Opens the store and publishes the first policy.
@@ -112,26 +126,22 @@ impl Control {
         (store, handles, started): (Store, Handles, Instant),
     ) -> Result<(Self, String), Rejected> {
         let stored = store.load().await?;
-        let conf::Loaded { conf, policy, sources, warnings: first } = loaded;
         let mut state = State {
-            conf: conf.clone(),
-            files: Policy::default(),
-            sources: Sources::default(),
-            tools: stored.tools,
-            discoveries: stored.discoveries,
-            records: Records::default(),
+            files: Arc::default(),
+            sources: Arc::default(),
+            api: Records::default(),
+            left_out: HashMap::new(),
+            overrides: Overrides::default(),
+            catalog: Arc::default(),
             handles,
-            revision: stored.revision,
         };
-        let writes = state.adopt_pins(&conf, &policy, &sources)?;
-        let control = Self { live, store, path: path.to_owned(), started, state: Mutex::new(state) };
+        state.absorb(stored).map_err(Rejected::Faults)?;
+        let catalog = Slot::new(Catalog::default());
+        let control = Self { live, store, path: path.to_owned(), started, catalog, state: Mutex::new(state) };
         let mut state = control.state.lock().await;
-        let draft = control.draft(&mut state, conf, policy, sources)?;
-        let warnings: Vec<Fault> = first.into_iter().chain(draft.warnings.iter().cloned()).collect();
-        let warnings = draft.sources.render(&warnings);
-        control.commit(&mut state, draft, writes, "policy.load").await?;
+        let catalog = control.take_files(&mut state, loaded, "policy.load").await?;
         drop(state);
-        Ok((control, warnings))
+        Ok((control, catalog.warnings.clone()))
     }
 
     /// Reads conf and policy files again and publishes them, all or nothing (contract §10).
@@ -139,73 +149,149 @@ impl Control {
     /// # Errors
     /// [`Rejected`]: the running policy stays.
     pub async fn reload(&self) -> Result<Reloaded, Rejected> {
-        let outcome = conf::load(&self.path);
-        let conf::Loaded { conf, policy, sources, warnings: first } =
-            outcome.into_loaded().map_err(|rejected| Rejected::Faults(rejected.sources.render(&rejected.faults)))?;
+        let loaded = conf::load(&self.path)
+            .into_loaded()
+            .map_err(|rejected| Rejected::Faults(rejected.sources.render(&rejected.faults)))?;
         let mut state = self.state.lock().await;
-        let restart_required = state.conf.restart_required(&conf);
-        let writes = state.adopt_pins(&conf, &policy, &sources)?;
-        let draft = self.draft(&mut state, conf, policy, sources)?;
-        let warnings: Vec<Fault> = first.into_iter().chain(draft.warnings.iter().cloned()).collect();
-        let warnings = draft.sources.render(&warnings);
-        let revision = self.commit(&mut state, draft, writes, "policy.reload").await?;
-        Ok(Reloaded { revision, warnings, restart_required })
+        let restart_required = state.catalog.conf.restart_required(&loaded.conf);
+        let catalog = self.take_files(&mut state, loaded, "policy.reload").await?;
+        Ok(Reloaded { revision: catalog.revision, warnings: catalog.warnings.clone(), restart_required })
+    }
+
+    /// Makes a change of the management API. What it gives is live and on disk.
+    ///
+    /// # Errors
+    /// [`ChangeError`]: nothing was changed.
+    pub async fn apply(&self, change: &Change, asker: &Asker) -> Result<Arc<Catalog>, ChangeError> {
+        let mut state = self.state.lock().await;
+        for _ in 0..TRIES_MAX {
+            let catalog = Arc::clone(&state.catalog);
+            if let Some(expected) = asker.expected.filter(|expected| *expected != catalog.revision) {
+                return Err(ChangeError::RevisionConflict { expected, found: catalog.revision });
+            }
+            let mut next = state.next();
+            self.check_isolated(change, &catalog)?;
+            plan::plan(&mut next, &catalog, change, asker)?;
+            if next.writes.is_empty() && asker.confirm != Confirm::Wrong {
+                return Ok(catalog);
+            }
+            next.retain_left_out(&catalog.records);
+            let draft = self.draft(&mut state, &next).map_err(|faults| ChangeError::of_faults(&faults))?;
+            let judged = confirm_trifecta(&mut next, &draft, asker);
+            if let Err(refused) = judged {
+                self.keep_running_servers(&mut state);
+                return Err(refused);
+            }
+            match self.commit(&mut state, next, draft).await {
+                Ok(catalog) => return Ok(catalog),
+                Err(StoreError::RevisionConflict { .. }) => self.catch_up(&mut state).await?,
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Err(ChangeError::Store(StoreError::Busy))
     }
 
     /// Takes in a complete listing of a server. Publishes only if it changed anything.
     ///
     /// # Errors
     /// [`Rejected`]
-    pub async fn listed(&self, name: &str, revision: Revision, listed: Vec<ListedTool>) -> Result<(), Rejected> {
+    pub async fn listed(&self, name: &str, revision: Revision, tools: Vec<ListedTool>) -> Result<(), Rejected> {
         let Some((organization, slug)) = name.split_once('/') else { return Ok(()) };
         let now_ms = self.now_ms();
-        if let Some(upstream) = self.live.load().and_then(|snapshot| {
-            let server = snapshot.organizations.get(organization)?.servers.get(slug)?;
-            Some(Arc::clone(&server.upstream))
-        }) {
-            upstream.health.listed(now_ms);
+        self.note_listed((organization, slug), now_ms);
+        let mut state = self.state.lock().await;
+        for _ in 0..TRIES_MAX {
+            let catalog = Arc::clone(&state.catalog);
+            if catalog.find::<Server>(Some(organization), slug).is_err() {
+                return Ok(()); // It was deleted while it was asked.
+            }
+            let mut next = state.next();
+            let heard = Heard { revision, tools: tools.clone(), dropped: 0 };
+            listing::take(&mut next, &catalog, (organization, slug), heard);
+            if next.writes.is_empty() {
+                return Ok(());
+            }
+            let draft = self.draft(&mut state, &next).map_err(|faults| rendered(&next, &faults))?;
+            match self.commit(&mut state, next, draft).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::RevisionConflict { .. }) => self.catch_up(&mut state).await?,
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Err(Rejected::Store(StoreError::Busy))
+    }
+
+    /// Takes over what another node has written since. Publishes only if there is anything.
+    ///
+    /// # Errors
+    /// [`Rejected`]: the running policy stays.
+    pub async fn refresh(&self) -> Result<bool, Rejected> {
+        if self.store.revision().await? == self.catalog.load().revision {
+            return Ok(false);
         }
         let mut state = self.state.lock().await;
-        let pins = pins_of(&state.records, organization, slug);
-        let recording =
-            Recording { organization, server: slug, recorded: approval::next_recorded(&state.tools, organization) };
-        let (known, others): (Vec<ToolRecord>, Vec<ToolRecord>) = std::mem::take(&mut state.tools)
-            .into_iter()
-            .partition(|tool| tool.organization == organization && tool.server == slug);
-        let pins: Vec<&Approval> = pins.iter().collect();
-        let applied = approval::apply_listing(known.clone(), recording, listed, &pins);
-        let mut writes: Vec<Write> = applied.written.iter().cloned().map(Write::PutTool).collect();
-        let record = DiscoveryRecord {
-            organization: organization.to_owned(),
-            server: slug.to_owned(),
-            revision: Some(revision),
-        };
-        let is_new = !state.discoveries.contains(&record);
-        if is_new {
-            writes.push(Write::PutDiscovery(record.clone()));
+        let before = state.catalog.revision;
+        self.catch_up(&mut state).await?;
+        Ok(state.catalog.revision != before)
+    }
+
+    /// The policy as it is live.
+    #[must_use]
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load()
+    }
+
+    /// The snapshot that calls are decided by.
+    #[must_use]
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// The zero of the clock of budgets and breakers.
+    #[must_use]
+    pub const fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// How a server that is not registered yet would be spoken to.
+    ///
+    /// # Errors
+    /// [`ChangeError::Url`], [`ChangeError::Credential`], [`ChangeError::Invalid`]
+    pub fn target(&self, server: &Server) -> Result<Target, ChangeError> {
+        let conf = &self.catalog.load().conf;
+        let secrets = secrets::read(server, conf);
+        if let Some(why) = secrets.faults.first() {
+            let is_credential = why.starts_with("credential ");
+            return Err(if is_credential {
+                ChangeError::Credential(why.clone())
+            } else {
+                ChangeError::Invalid(why.clone())
+            });
         }
-        if writes.is_empty() {
-            state.tools = others.into_iter().chain(known).collect();
-            return Ok(());
-        }
-        log_moves(name, &applied);
-        let before = (known, state.discoveries.clone());
-        state.tools = others.iter().cloned().chain(applied.written).chain(applied.unchanged).collect();
-        state.discoveries.retain(|d| (d.organization.as_str(), d.server.as_str()) != (organization, slug));
-        state.discoveries.push(record);
-        let done = self.republish(&mut state, writes, "tools.listed").await;
-        if done.is_err() {
-            state.tools = others.into_iter().chain(before.0).collect();
-            state.discoveries = before.1;
-        }
-        done.map(|_| ())
+        target_of(server, &secrets, conf).map_err(|fault| match fault {
+            crate::policy::compile::TargetFault::Url(why) => ChangeError::Url(why.to_string()),
+            crate::policy::compile::TargetFault::Credential(why) => ChangeError::Credential(why.to_string()),
+        })
+    }
+
+    /// Up to `limit` audit records after that number.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn audit(&self, after_seq: u64, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
+        self.store.audit(after_seq, limit).await
+    }
+
+    /// Where the store is, without user and password.
+    #[must_use]
+    pub fn store_place(&self) -> &str {
+        self.store.place()
     }
 
     /// The servers that discovery is to ask: the enabled ones.
     pub async fn to_discover(&self) -> Vec<ToDiscover> {
-        let Some(snapshot) = self.live.load() else { return Vec::new() };
-        let state = self.state.lock().await;
-        let protocol: HashMap<(&str, &str), Protocol> = state
+        let (catalog, Some(snapshot)) = (self.catalog.load(), self.live.load()) else { return Vec::new() };
+        let protocol: HashMap<(&str, &str), Protocol> = catalog
             .records
             .servers
             .iter()
@@ -242,165 +328,145 @@ impl Control {
         counts
     }
 
-    fn now_ms(&self) -> u64 {
-        crate::budget::clock_nanos(self.started) / 1_000_000
-    }
-
-    /// Compiles a draft; changes nothing that is live.
-    fn draft(&self, state: &mut State, conf: Conf, files: Policy, sources: Sources) -> Result<Draft, Rejected> {
-        let (mut records, mut warnings) = conf::resolve(files.clone(), &conf, &sources);
-        if warnings.iter().any(Fault::is_error) {
-            return Err(Rejected::Faults(sources.render(&warnings)));
+    /// A tool that is isolated because its exposed name is taken is not approved (contract §6).
+    fn check_isolated(&self, change: &Change, catalog: &Catalog) -> Result<(), ChangeError> {
+        let (Change::Approve { tool, .. }, Some(snapshot)) = (change, self.live.load()) else { return Ok(()) };
+        let (server, record) = catalog.tool(tool)?;
+        let organization = snapshot.organizations.get(server.value.organization.as_str());
+        let compiled = organization
+            .and_then(|organization| organization.servers.get(server.value.slug.as_str()))
+            .and_then(|server| server.tools.get(record.name.as_str()));
+        match compiled.and_then(|tool| tool.fault.as_deref()) {
+            Some(why) if record.fault.is_none() && record.current.is_some() => {
+                Err(ChangeError::Invalid(format!("this tool cannot be approved: {why}")))
+            }
+            _ => Ok(()),
         }
-        records.tools.clone_from(&state.tools);
-        records.discoveries.clone_from(&state.discoveries);
-        let secrets: HashMap<(String, String), ServerSecrets> = records
-            .servers
-            .iter()
-            .map(|s| ((s.value.organization.clone(), s.value.slug.clone()), secrets::read(&s.value, &conf)))
-            .collect();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
-        let inputs = Inputs {
-            conf: &conf,
-            records: &records,
-            secrets: &secrets,
-            state_key: self.store.state_key(),
-            revision: state.revision,
-            created: unix,
-            now_ms: self.now_ms(),
-        };
-        let (snapshot, faults) = compile(&inputs, &mut state.handles).map_err(|mut faults| {
-            faults.splice(0..0, warnings.iter().cloned());
-            Rejected::Faults(sources.render(&faults))
-        })?;
-        warnings.extend(faults);
-        let (tools, discoveries) = (state.tools.clone(), state.discoveries.clone());
-        Ok(Draft { conf, files, sources, tools, discoveries, records, snapshot, warnings })
     }
 
-    /// Stores and publishes a draft.
-    async fn commit(&self, state: &mut State, draft: Draft, writes: Vec<Write>, what: &str) -> Result<u64, Rejected> {
-        let audit = AuditRecord {
-            at: Timestamp::now(),
-            who: self.path.display().to_string(),
-            what: what.to_owned(),
-            organization: String::new(),
-            target: String::new(),
-            before: None,
-            after: None,
-        };
-        let revision = self.store.commit(None, &writes, &[audit]).await?;
-        let mut snapshot = draft.snapshot;
-        snapshot.revision = revision;
-        self.live.publish(Arc::new(snapshot));
-        state.conf = draft.conf;
-        state.files = draft.files;
-        state.sources = draft.sources;
-        state.tools = draft.tools;
-        state.discoveries = draft.discoveries;
-        state.records = draft.records;
-        state.revision = revision;
-        state.handles.upstreams.sweep();
-        Ok(revision)
+    /// Takes conf and policy files, all or nothing.
+    async fn take_files(&self, state: &mut State, loaded: conf::Loaded, what: &str) -> Result<Arc<Catalog>, Rejected> {
+        let conf::Loaded { conf, policy, sources, warnings: first } = loaded;
+        let (conf, files, sources) = (Arc::new(conf), Arc::new(policy), Arc::new(sources));
+        for _ in 0..TRIES_MAX {
+            let mut next = Next { conf: Arc::clone(&conf), ..state.next() };
+            (next.files, next.sources) = (Arc::clone(&files), Arc::clone(&sources));
+            next.leave_out_dangling();
+            let (records, faults) = next.resolve();
+            if faults.iter().any(Fault::is_error) {
+                return Err(rendered(&next, &faults));
+            }
+            next.adopt_pins(&records);
+            next.note(&self.path.display().to_string(), what, ("", ""), (None, None));
+            let mut draft = self.draft(state, &next).map_err(|faults| rendered(&next, &faults))?;
+            draft.warnings.splice(0..0, first.iter().cloned());
+            match self.commit(state, next, draft).await {
+                Ok(catalog) => return Ok(catalog),
+                Err(StoreError::RevisionConflict { .. }) => {
+                    let stored = self.store.load().await?;
+                    state.absorb(stored).map_err(Rejected::Faults)?;
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Err(Rejected::Store(StoreError::Busy))
     }
 
-    /// Compiles, stores and publishes what the state now holds.
-    async fn republish(&self, state: &mut State, writes: Vec<Write>, what: &str) -> Result<u64, Rejected> {
-        let (conf, files, sources) = (state.conf.clone(), state.files.clone(), state.sources.clone());
-        let draft = self.draft(state, conf, files, sources)?;
-        self.commit(state, draft, writes, what).await
+    /// Publishes what the store holds: another node wrote it.
+    async fn catch_up(&self, state: &mut State) -> Result<(), Rejected> {
+        let stored = self.store.load().await?;
+        let revision = stored.revision;
+        let before = (state.api.clone(), state.overrides.clone(), Arc::clone(&state.catalog));
+        state.absorb(stored).map_err(Rejected::Faults)?;
+        let mut next = state.next();
+        next.leave_out_dangling();
+        match self.draft(state, &next) {
+            Ok(draft) => {
+                self.publish(state, next, draft, revision);
+                Ok(())
+            }
+            Err(faults) => {
+                (state.api, state.overrides, state.catalog) = before;
+                Err(rendered(&next, &faults))
+            }
+        }
     }
 }
 
 impl State {
-    /// Makes the files' pins known to the tools' records: an edited pin is a new approval, a pinned name is a known name.
-    fn adopt_pins(&mut self, conf: &Conf, files: &Policy, sources: &Sources) -> Result<Vec<Write>, Rejected> {
-        let (records, faults) = conf::resolve(files.clone(), conf, sources);
-        if faults.iter().any(Fault::is_error) {
-            return Err(Rejected::Faults(sources.render(&faults)));
+    /// A copy to change.
+    fn next(&self) -> Next {
+        Next {
+            conf: Arc::clone(&self.catalog.conf),
+            files: Arc::clone(&self.files),
+            sources: Arc::clone(&self.sources),
+            api: self.api.clone(),
+            left_out: self.left_out.clone(),
+            overrides: self.overrides.clone(),
+            tools: self.catalog.records.tools.clone(),
+            discoveries: self.catalog.records.discoveries.clone(),
+            ..Next::default()
         }
-        let mut known: HashMap<(String, String), Vec<ToolRecord>> = HashMap::new();
-        for tool in self.tools.drain(..) {
-            known.entry((tool.organization.clone(), tool.server.clone())).or_default().push(tool);
+    }
+
+    /// Takes what the store holds for what is known; compiles nothing.
+    fn absorb(&mut self, stored: Stored) -> Result<(), String> {
+        (self.api, self.overrides) = next::read_stored(&stored.objects, &stored.overrides)?;
+        let mut catalog = Catalog::clone(&self.catalog);
+        catalog.revision = stored.revision;
+        catalog.records.tools = stored.tools;
+        catalog.records.discoveries = stored.discoveries;
+        self.catalog = Arc::new(catalog);
+        Ok(())
+    }
+}
+
+/// Whether every key that the change gives the trifecta was confirmed; keeps what was with the key (contract §9).
+fn confirm_trifecta(next: &mut Next, draft: &Draft, asker: &Asker) -> Result<(), ChangeError> {
+    match asker.confirm {
+        _ if draft.fresh.is_empty() && asker.confirm != Confirm::Wrong => {}
+        Confirm::Wrong if draft.fresh.is_empty() => {
+            return Err(ChangeError::Invalid("`confirm_trifecta` must be `true` or `false`".to_owned()));
         }
-        let mut writes = Vec::new();
-        for server in &records.servers {
-            let server = &server.value;
-            let key = (server.organization.clone(), server.slug.clone());
-            let pins = pins_of(&records, &server.organization, &server.slug);
-            let tools = known.remove(&key).unwrap_or_default();
-            if pins.is_empty() {
-                self.tools.extend(tools);
-                continue;
+        Confirm::No | Confirm::Wrong => {
+            let mut told: Vec<&str> = draft.fresh.values().map(String::as_str).collect();
+            told.truncate(KEYS_NAMED_MAX);
+            let more = draft.fresh.len().saturating_sub(KEYS_NAMED_MAX);
+            let more = if more > 0 { format!("; and so would {more} more keys") } else { String::new() };
+            return Err(ChangeError::Trifecta(format!("{}{more}", told.join("; "))));
+        }
+        Confirm::Yes => {
+            for (key, tools) in &draft.fresh {
+                next.overrides.confirmed.insert(key.clone());
+                next.put_override(CONFIRMED, key, &json!({ "confirmed_by": asker.who }));
+                let after = json!({ "confirmed": tools });
+                next.note(&asker.who, "trifecta.confirm", ("", key), (None, Some(after)));
             }
-            let all = self.tools.iter().chain(known.values().flatten()).chain(&tools);
-            let recorded = approval::next_recorded(all, &server.organization);
-            let recording = Recording { organization: &server.organization, server: &server.slug, recorded };
-            let pins: Vec<&Approval> = pins.iter().collect();
-            let applied = approval::apply_pins(tools, recording, &pins);
-            writes.extend(applied.written.iter().cloned().map(Write::PutTool));
-            self.tools.extend(applied.written);
-            self.tools.extend(applied.unchanged);
         }
-        self.tools.extend(known.into_values().flatten());
-        Ok(writes)
     }
+    let open: Vec<String> = next.overrides.confirmed.difference(&draft.closed).cloned().collect();
+    for key in open {
+        next.overrides.confirmed.remove(&key);
+        next.delete_override(CONFIRMED, &key);
+    }
+    Ok(())
 }
 
-/// The files' pins on one server's tools.
-fn pins_of(records: &Records, organization: &str, slug: &str) -> Vec<Approval> {
-    let of_it =
-        |approval: &&Owned<Approval>| approval.value.organization == organization && approval.value.server == slug;
-    records.approvals.iter().filter(of_it).map(|approval| approval.value.clone()).collect()
+/// The most keys that a message about the trifecta names.
+const KEYS_NAMED_MAX: usize = 5;
+
+fn rendered(next: &Next, faults: &[Fault]) -> Rejected {
+    Rejected::Faults(next.sources.render(faults))
 }
 
-fn log_moves(server: &str, applied: &Applied) {
-    for moved in &applied.moves {
-        tracing::info!(
-            server,
-            tool = %moved.name.escape_debug(),
-            from = moved.from.map_or("new", ToolState::as_str),
-            to = moved.to.as_str(),
-            "tool state"
-        );
-    }
-}
-
-/// Judges a conf and its policy without a store: what `toolgate check` does. Writes nothing.
-///
-/// # Errors
-/// All faults, rendered; on success the warnings.
-pub fn check(path: &Path, handles: &mut Handles) -> Result<String, String> {
-    let outcome = conf::load(path);
-    let mut faults = outcome.check(Records::default());
-    let sources = outcome.sources.clone();
-    if faults.iter().any(Fault::is_error) {
-        return Err(sources.render(&faults));
-    }
-    let Ok(loaded) = outcome.into_loaded() else { return Err(sources.render(&faults)) };
-    let (records, _) = conf::resolve(loaded.policy, &loaded.conf, &sources);
-    let secrets = records
-        .servers
-        .iter()
-        .map(|s| ((s.value.organization.clone(), s.value.slug.clone()), secrets::read(&s.value, &loaded.conf)))
-        .collect();
-    let inputs = Inputs {
-        conf: &loaded.conf,
-        records: &records,
-        secrets: &secrets,
-        state_key: [0; 32],
-        revision: 0,
-        created: 0,
-        now_ms: 0,
-    };
-    match compile(&inputs, handles) {
-        Ok((_, more)) => {
-            faults.extend(more);
-            Ok(sources.render(&faults))
-        }
-        Err(more) => {
-            faults.extend(more);
-            Err(sources.render(&faults))
+impl From<Rejected> for ChangeError {
+    fn from(rejected: Rejected) -> Self {
+        match rejected {
+            Rejected::Faults(text) => Self::Invalid(text),
+            Rejected::Store(error) => Self::Store(error),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,4 +9,5 @@ pub mod guard;
 pub mod live;
 pub mod schema;
 pub mod snapshot;
+pub mod trifecta;
 mod views;

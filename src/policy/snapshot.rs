@@ -13,18 +13,19 @@ use ipnet::IpNet;
 use super::{
     approval::ToolState,
     guard::{CredentialMask, GuardPlan},
-    schema::ToolSchemas,
+    schema::{ToolSchemas, advertise},
 };
 use crate::{
     budget::Bucket,
     model::{
         id::KeyDigest,
+        jsonrpc::Document,
         mcp::Revision,
         records::{Class, SessionMode},
         units::Rate,
     },
-    refusal::Refusal,
-    upstream::Upstream,
+    refusal::{Refusal, Voice},
+    upstream::{Upstream, engine::Engine},
 };
 
 /// Everything that a call is decided by. One call loads one and keeps it to its end (invariant 3).
@@ -58,6 +59,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
     /// `attribution.prefix`, lower case.
     pub attribution_prefix: String,
+    /// `attribution.prefix`, for messages.
+    pub attribution_prefix_written: String,
     /// `limits.arguments`, bytes.
     pub arguments_bytes_max: u64,
     /// `limits.request_body`, bytes.
@@ -94,6 +97,7 @@ impl Default for Settings {
             allowed_origins: Vec::new(),
             trusted_proxies: Vec::new(),
             attribution_prefix: "x-toolgate-".to_owned(),
+            attribution_prefix_written: "X-Toolgate-".to_owned(),
             arguments_bytes_max: 256 << 10,
             body_bytes_max: 1 << 20,
             headers_bytes_max: 64 << 10,
@@ -119,6 +123,14 @@ impl std::fmt::Debug for Settings {
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Snapshot").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// By which names a refusal of `tool` speaks.
+    #[must_use]
+    pub fn voice<'a>(&'a self, tool: &'a str) -> Voice<'a> {
+        Voice { tool, product: &self.product, console: &self.console, prefix: &self.attribution_prefix_written }
     }
 }
 
@@ -203,6 +215,8 @@ pub struct OrganizationPolicy {
     pub servers: HashMap<Arc<str>, Arc<ServerPolicy>>,
     /// Every tool ever recorded, by exposed name. Routing looks the whole name up; it never splits it (contract §1).
     pub exposed: HashMap<Arc<str>, (Arc<ServerPolicy>, Arc<ToolPolicy>)>,
+    /// External guardrail engines, by the rule's name.
+    pub engines: HashMap<Arc<str>, Arc<Engine>>,
 }
 
 /// A server, compiled.
@@ -245,9 +259,11 @@ pub struct ToolPolicy {
     pub class: Option<Class>,
     /// Whether it may be called.
     pub state: ToolState,
+    /// Why it can never be listed (contract §6); of a clash with another server's tool as well.
+    pub fault: Option<Arc<str>>,
     /// The compiled schemas of the approved definition, or why they cannot be used.
     pub schemas: Result<Arc<ToolSchemas>, String>,
-    /// The tool as listed: `[revision][0 exposed name, 1 own name]`; empty unless callable.
+    /// The tool as listed; none unless callable.
     pub listed: Option<Arc<Listed>>,
     /// Rules on arguments.
     pub input: Guards,
@@ -255,13 +271,44 @@ pub struct ToolPolicy {
     pub output: Guards,
 }
 
-/// The approved definition as advertised, compiled once for each revision and name.
+/// The approved definition as advertised: a fragment for each revision and name, made when it is first listed, so that a
+/// policy of many tools holds only what some client asked for.
 #[derive(Debug)]
 pub struct Listed {
-    /// Under the exposed name, by revision.
-    pub exposed: [Arc<str>; 4],
-    /// Under the server's own name, by revision.
-    pub own: [Arc<str>; 4],
+    definition: Arc<str>,
+    exposed: (Arc<str>, [OnceLock<Box<str>>; 4]),
+    own: (Arc<str>, [OnceLock<Box<str>>; 4]),
+}
+
+impl Listed {
+    /// A definition that parses and compiles, and its two names.
+    #[must_use]
+    pub fn new(definition: Arc<str>, exposed: &str, own: &str) -> Self {
+        Self { definition, exposed: (exposed.into(), Default::default()), own: (own.into(), Default::default()) }
+    }
+
+    /// The fragment of the aggregated endpoint.
+    #[must_use]
+    pub fn exposed(&self, revision: Revision) -> &str {
+        self.fragment(&self.exposed, revision)
+    }
+
+    /// The fragment of the server's own endpoint.
+    #[must_use]
+    pub fn own(&self, revision: Revision) -> &str {
+        self.fragment(&self.own, revision)
+    }
+
+    fn fragment<'l>(&self, (name, slots): &'l (Arc<str>, [OnceLock<Box<str>>; 4]), revision: Revision) -> &'l str {
+        let Some(slot) = slots.get(revision.index()) else { return "{}" };
+        slot.get_or_init(|| {
+            let mut scratch = Vec::new();
+            match Document::parse(self.definition.as_bytes(), &mut scratch) {
+                Ok(document) => advertise(&document.spanned_root(), name, revision).into(),
+                Err(_) => "{}".into(),
+            }
+        })
+    }
 }
 
 /// The rules of one tool and stage, by the project of the calling key.

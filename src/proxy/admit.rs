@@ -18,7 +18,7 @@ use crate::{
         throttle,
     },
     policy::snapshot::{KeyPolicy, Snapshot, ViewServer},
-    refusal::Refusal,
+    refusal::{Refusal, Side},
     upstream::legacy,
 };
 
@@ -46,6 +46,10 @@ impl Gateway {
         let Some(snapshot) = edge.snapshot else {
             return self.answer_early(session, ctx, Refusal::Overloaded.into()).await;
         };
+        // How the caller is answered holds for every answer, also for one that comes before these headers are judged.
+        let headers = &session.req_header().headers;
+        ctx.takes = Takes::read(headers);
+        ctx.origin = origin(headers, &snapshot.settings.allowed_origins).unwrap_or_default();
         match self.decide(session, ctx, &snapshot).await {
             Ok(()) => Ok(false),
             Err(early) => self.answer_early(session, ctx, early).await,
@@ -93,10 +97,9 @@ impl Gateway {
     ) -> Result<Arc<KeyPolicy>, Early> {
         let settings = &snapshot.settings;
         let head = session.req_header();
-        ctx.takes = Takes::read(&head.headers);
         let endpoint = route::endpoint(head.uri.path(), &settings.base_path)?;
         ctx.endpoint = endpoint.label();
-        ctx.origin = origin(&head.headers, &settings.allowed_origins)?;
+        origin(&head.headers, &settings.allowed_origins)?;
         if head.method == Method::OPTIONS && ctx.origin.is_some() {
             let asked = head.headers.get("access-control-request-headers").and_then(|v| v.to_str().ok());
             return Err(Early::Whole(respond::preflight(asked)));
@@ -159,6 +162,18 @@ impl Gateway {
         complete: tokio::time::Instant,
     ) -> Result<(), Refusal> {
         ctx.notes.extend(checked.screened.notes.iter().cloned());
+        for rule in &checked.screened.failures {
+            tracing::warn!(%rule, server = %checked.server.slug, "a guardrail's detector failed and the rule allows that");
+        }
+        let deadline = complete + checked.server.timeout;
+        if !checked.screened.asking.is_empty() {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let about = (&checked.server, &*checked.tool.name);
+            self.ask_engines(ctx, about, &checked.screened.asking, (Side::Input, left)).await?;
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Refusal::UpstreamTimeout { sent: false });
+            }
+        }
         let begun = std::time::Instant::now();
         let admitted = charge(checked, &snapshot.settings, self.now()).inspect_err(|refusal| {
             if matches!(refusal, Refusal::ServerRateLimited { .. }) {
@@ -166,7 +181,6 @@ impl Gateway {
             }
         })?;
         let our_id = legacy::next_id();
-        let deadline = complete + admitted.checked.server.timeout;
         if let Some(signals) = &ctx.signals {
             signals.set_deadline(deadline);
         }
@@ -182,8 +196,8 @@ impl Gateway {
             answered_at: None,
             relay: None,
             refused: None,
+            pending: None,
             streams: false,
-            begun: false,
             answered: false,
             deadline,
             admitted,
@@ -227,6 +241,7 @@ impl Gateway {
     /// Writes a whole answer.
     pub(super) async fn write(&self, session: &mut Session, ctx: &mut Context, answer: Answer) -> Result<()> {
         ctx.status = answer.status;
+        ctx.leave();
         if answer.status == GONE {
             if let Some(signals) = &ctx.signals {
                 signals.spoil();

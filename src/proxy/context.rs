@@ -12,11 +12,15 @@ use std::{
 use bytes::Bytes;
 use rand::Rng as _;
 
-use super::{Shared, held::Signals, relay::Relay, respond::Takes};
+use super::{Shared, relay::Relay, respond::Takes, signals::Signals};
 use crate::{
     access_log::AccessLog,
     budget::{Failures, clock_nanos},
-    call::{Admitted, Asked, Now, attribution::Attribution, input::Note},
+    call::{
+        Admitted, Asked, Now,
+        attribution::Attribution,
+        input::{Asking, Note},
+    },
     metrics::Metrics,
     model::id::RequestId,
     policy::{
@@ -30,6 +34,9 @@ use crate::{
 /// The gateway: a handle on what all requests share.
 #[derive(Clone)]
 pub struct Gateway(pub(super) Shared);
+
+/// Takes an organization's id and a slug; neither waits nor locks.
+pub type Rediscover = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What all requests share.
 pub struct State {
@@ -50,7 +57,7 @@ pub struct State {
     /// The zero of [`Now::nanos`].
     pub started: Instant,
     /// Asked when a server says that its tools changed: organization and slug.
-    pub rediscover: Box<dyn Fn(&str, &str) + Send + Sync>,
+    pub rediscover: Rediscover,
 }
 
 impl Gateway {
@@ -143,10 +150,10 @@ pub(super) struct Sent {
     pub(super) relay: Option<Relay>,
     /// The verdict that ended the call, for the record.
     pub(super) refused: Option<Refusal>,
+    /// A verdict that passes on words of the server's, but for external engines that are to be asked first.
+    pub(super) pending: Option<(Result<Vec<u8>, Refusal>, Asking)>,
     /// The client gets a stream.
     pub(super) streams: bool,
-    /// Something of the answer was already handed on.
-    pub(super) begun: bool,
     pub(super) answered: bool,
     pub(super) deadline: tokio::time::Instant,
 }
@@ -205,6 +212,14 @@ impl Context {
         match &mut self.call {
             Call::Sent(sent) => Some(sent),
             Call::Reading | Call::Done(_) => None,
+        }
+    }
+
+    /// Gives back the places at the server and at the gateway, before the caller has its answer and asks for more.
+    pub(super) fn leave(&mut self) {
+        self.place = None;
+        if let Some(sent) = self.sent_mut() {
+            sent.admitted.permit = None;
         }
     }
 

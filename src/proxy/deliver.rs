@@ -1,31 +1,36 @@
 //! The way back: the server's head and body through the relay, and the one place where a call ends, however it ends.
 
-use std::{borrow::Cow, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use pingora::{
-    Error, ErrorSource, ErrorType, Result,
-    http::ResponseHeader,
-    proxy::{FailToProxy, Session},
-};
+use pingora::{Error, ErrorType, Result, http::ResponseHeader};
 
 use super::{
-    context::{Call, Context, Gateway, Sent},
+    context::{Call, Context, Gateway},
     edge::dress,
-    held::{ANSWERED, DEADLINE, UNFINISHED},
     relay::{Relay, ServerHead, Step},
     respond::{self, JSON, SSE, Takes},
     to_server::REFUSED,
 };
 use crate::{
-    call::output::Exchange,
+    call::{input::Asking, output::Exchange},
     model::mcp::Era,
-    refusal::{Refusal, Surface, Unavailable},
+    refusal::{Refusal, Surface},
     upstream::legacy::{self, SessionRef},
 };
 
 /// A legacy server lost our session and refused the call unread: once more, with a new one.
 pub(super) const RENEW: ErrorType = ErrorType::Custom("renew");
+/// The result waits for external engines: the proxy loop ends, and `fail` is its finisher.
+const PENDING: ErrorType = ErrorType::Custom("pending");
+
+/// Whether something that the server wrote goes out with the verdict.
+const fn passes_words_on(verdict: &Result<Vec<u8>, Refusal>) -> bool {
+    matches!(
+        verdict,
+        Ok(_) | Err(Refusal::UpstreamRejected(_) | Refusal::Relayed { .. } | Refusal::MissingCapability { .. })
+    )
+}
 
 impl Gateway {
     /// Judges the server's head and puts ours in its place. The held session keeps it until something is released.
@@ -38,7 +43,7 @@ impl Gateway {
             return Error::e_explain(ErrorType::InternalError, "a response to nothing");
         };
         sent.answered_at = Some(Instant::now());
-        sent.admitted.permit.answered();
+        sent.admitted.answered();
         let text = |name: &str| response.headers.get(name).and_then(|value| value.to_str().ok());
         let head = ServerHead {
             status: response.status.as_u16(),
@@ -87,9 +92,6 @@ impl Gateway {
         }
         self.answer_aside(&step, ctx);
         let Some(verdict) = step.verdict else {
-            if let Some(sent) = ctx.sent_mut() {
-                sent.begun |= !out.is_empty();
-            }
             ctx.bytes_out += u64::try_from(out.len()).unwrap_or(u64::MAX);
             *body = Some(out.into());
             return Ok(());
@@ -106,6 +108,7 @@ impl Gateway {
         if let Some(signals) = &ctx.signals {
             signals.set_answered();
         }
+        ctx.leave();
         *body = Some(out.into());
         Ok(())
     }
@@ -120,7 +123,8 @@ impl Gateway {
             return Error::e_explain(ErrorType::InternalError, "a body to nothing");
         };
         if sent.answered {
-            return if chunk.is_empty() { Ok(None) } else { Error::e_explain(ANSWERED, "the server goes on") };
+            // Never interpreted. The held session cuts off a server that goes on.
+            return Ok(None);
         }
         let Some(mut relay) = sent.relay.take() else {
             return Error::e_explain(ErrorType::InternalError, "a body without a head");
@@ -133,27 +137,33 @@ impl Gateway {
             our_id: &sent.our_id_text,
             nonce: sent.nonce,
             notes: Vec::new(),
+            asking: Asking::default(),
+            progress_dropped: 0,
         };
         let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| relay.push(chunk, end, &mut exchange)));
         notes.append(&mut exchange.notes);
+        self.0.metrics.progress_dropped.add(exchange.progress_dropped);
+        let asking = std::mem::take(&mut exchange.asking);
         let step = step.unwrap_or_else(|_| {
             self.note_panic();
             Step { verdict: Some(Err(Refusal::Internal)), ..Step::default() }
         });
         let session_sent = sent.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());
-        let lost = step.verdict.is_some() && session_sent && relay.lost_session(&sent.our_id_text);
+        let lost = step.verdict.is_some() && session_sent && !sent.renewed && relay.lost_session(&sent.our_id_text);
         sent.relay = Some(relay);
         *own += begun.elapsed();
-        if lost && sent.renewed {
-            let verdict = Some(Err(Refusal::UpstreamUnavailable(Unavailable::Session)));
-            return Ok(Some(Step { verdict, ..Step::default() }));
-        }
         if lost {
             let mut error = Error::explain(RENEW, "the server lost our session");
             error.set_retry(true);
             return Err(error);
         }
-        Ok(Some(step))
+        match step.verdict {
+            Some(verdict) if !asking.is_empty() && passes_words_on(&verdict) => {
+                sent.pending = Some((verdict, asking));
+                Error::e_explain(PENDING, "engines are to be asked")
+            }
+            verdict => Ok(Some(Step { verdict, ..step })),
+        }
     }
 
     /// The message of a verdict, if it can go out under the held header; else the call ends as an error and `fail` writes it.
@@ -195,7 +205,8 @@ impl Gateway {
             (self.0.rediscover)(&server.organization, &server.slug);
         }
         let Some(spoken) = sent.spoken.as_ref().filter(|spoken| spoken.revision.era() == Era::Legacy) else { return };
-        for (id, method) in step.asked.iter().cloned() {
+        for (id, method) in &step.asked {
+            let (id, method) = (id.clone(), method.clone());
             let (client, target) = (Arc::clone(&self.0.client), Arc::clone(&server.upstream.target));
             let (revision, session) = (spoken.revision, spoken.session().map(str::to_owned));
             tokio::spawn(async move {
@@ -203,150 +214,5 @@ impl Gateway {
                 legacy::answer_server_request(&client, &target, session, (&id, &method)).await;
             });
         }
-    }
-
-    /// Every way in which a call ends without a released answer; writes what the caller gets, unless it has it or is gone.
-    pub(super) async fn fail(&self, session: &mut Session, error: &Error, ctx: &mut Context) -> FailToProxy {
-        let end = FailToProxy { error_code: 0, can_reuse_downstream: true };
-        let now_ms = self.nanos() / 1_000_000;
-        let Some(sent) = ctx.sent_mut() else {
-            if let Some(signals) = &ctx.signals {
-                signals.spoil();
-            }
-            return end;
-        };
-        if sent.answered {
-            return end;
-        }
-        let refusal = match sent.refused.take() {
-            Some(refusal) => refusal,
-            None => match self.cause(error, sent, now_ms) {
-                Some(refusal) => refusal,
-                None => {
-                    self.cancel(sent);
-                    ctx.call = Call::Done("http_499".to_owned());
-                    ctx.status = super::admit::GONE;
-                    if let Some(signals) = &ctx.signals {
-                        signals.spoil();
-                    }
-                    return end;
-                }
-            },
-        };
-        if matches!(refusal, Refusal::UpstreamTimeout { sent: true }) {
-            self.cancel(sent);
-        }
-        let begun = sent.begun;
-        sent.refused = Some(refusal.clone());
-        sent.answered = true;
-        self.finish(session, ctx, &refusal, begun).await;
-        end
-    }
-
-    /// What an error of the proxy loop means for the call; none: the client is gone.
-    fn cause(&self, error: &Error, sent: &Sent, now_ms: u64) -> Option<Refusal> {
-        let passed = tokio::time::Instant::now() >= sent.deadline;
-        let unavailable = |cause| Some(Refusal::UpstreamUnavailable(cause));
-        let timed_out = || {
-            if sent.sent {
-                sent.admitted.permit.failed(now_ms);
-            }
-            Some(Refusal::UpstreamTimeout { sent: sent.sent })
-        };
-        match error.etype() {
-            kind if *kind == DEADLINE => timed_out(),
-            kind if *kind == UNFINISHED => unavailable(match &sent.relay {
-                Some(relay) => relay.unfinished(),
-                None => Unavailable::NotMcp,
-            }),
-            ErrorType::ConnectTimedout
-            | ErrorType::TLSHandshakeTimedout
-            | ErrorType::ConnectRefused
-            | ErrorType::ConnectNoRoute
-            | ErrorType::TLSHandshakeFailure
-            | ErrorType::TLSWantX509Lookup
-            | ErrorType::InvalidCert
-            | ErrorType::HandshakeError
-            | ErrorType::ConnectError
-            | ErrorType::BindError
-            | ErrorType::SocketError
-            | ErrorType::ConnectProxyFailure
-                if *error.esource() != ErrorSource::Downstream =>
-            {
-                if passed {
-                    timed_out()
-                } else {
-                    unavailable(Unavailable::Connect)
-                }
-            }
-            _ if *error.esource() == ErrorSource::Downstream => None,
-            ErrorType::ReadTimedout | ErrorType::WriteTimedout if passed => timed_out(),
-            ErrorType::InvalidHTTPHeader => unavailable(Unavailable::NotMcp),
-            ErrorType::InternalError if !sent.sent => Some(Refusal::Internal),
-            _ => unavailable(Unavailable::Broken),
-        }
-    }
-
-    async fn finish(&self, session: &mut Session, ctx: &mut Context, refusal: &Refusal, begun: bool) {
-        if !begun {
-            let answer = match refusal.row().surface {
-                Surface::ToolResult if ctx.sent_mut().is_some_and(|sent| sent.streams) => {
-                    let message = ctx
-                        .snapshot
-                        .as_ref()
-                        .map(|snapshot| respond::message_of(refusal, &ctx.asked, &snapshot.settings, &ctx.request_id));
-                    respond::framed(200, message.unwrap_or_default(), Takes::Sse)
-                }
-                _ => self.render(refusal, ctx),
-            };
-            if self.write(session, ctx, answer).await.is_err()
-                && let Some(signals) = &ctx.signals
-            {
-                signals.spoil();
-            }
-            return;
-        }
-        let Some(snapshot) = &ctx.snapshot else { return };
-        let message = respond::message_of(refusal, &ctx.asked, &snapshot.settings, &ctx.request_id);
-        let event = respond::event(&message);
-        ctx.status = 200;
-        ctx.bytes_out += u64::try_from(event.len()).unwrap_or(u64::MAX);
-        if session.write_response_body(Some(event.into()), true).await.is_err()
-            && let Some(signals) = &ctx.signals
-        {
-            signals.spoil();
-        }
-    }
-
-    /// Tells a legacy server to stop; a modern one sees its connection close.
-    fn cancel(&self, sent: &Sent) {
-        let legacy = sent.spoken.as_ref().filter(|spoken| spoken.revision.era() == Era::Legacy && sent.sent);
-        let Some(spoken) = legacy else { return };
-        let (revision, session) = (spoken.revision, spoken.session().map(str::to_owned));
-        let (client, target, id) =
-            (Arc::clone(&self.0.client), Arc::clone(&sent.admitted.checked.server.upstream.target), sent.our_id);
-        tokio::spawn(async move {
-            let session = SessionRef { revision, id: session.as_deref() };
-            legacy::cancel(&client, &target, session, (id, "the client went away")).await;
-        });
-    }
-
-    /// Metrics and access log, once a request, at its end.
-    pub(super) fn record(&self, session: &mut Session, ctx: &mut Context) {
-        let _ = session;
-        let outcome: Cow<'static, str> = match &ctx.call {
-            Call::Done(outcome) => outcome.clone().into(),
-            Call::Reading => "http_499".into(),
-            Call::Sent(sent) => match &sent.refused {
-                None if sent.answered => "ok".into(),
-                None => "http_499".into(),
-                Some(refusal) => {
-                    self.count_refusal(refusal, ctx);
-                    refusal.outcome().into()
-                }
-            },
-        };
-        super::record::write(self, ctx, &outcome);
-        ctx.place = None;
     }
 }

@@ -18,8 +18,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Gateway, framing,
-    held::{Held, Signals},
+    held::Held,
     respond::{self, Answer, Takes},
+    signals::Signals,
 };
 use crate::{
     call::Asked,
@@ -75,6 +76,10 @@ impl HttpServerApp for Edge {
         let edge = FromEdge { signals: Arc::clone(&signals), snapshot, request_id };
         session.req_header_mut().extensions_mut().insert(edge);
         session.set_total_drain_timeout(Some(DRAIN));
+        if let ServerSession::H1(h1) = &mut session {
+            // Else an answer before the end of the body, `100 Continue` too, would cost the connection.
+            h1.set_close_on_response_before_downstream_finish(false);
+        }
         session.set_pipelining_enabled(true);
         let (held, mut back) = Held::wrap(session, Arc::clone(&signals));
         let run = AssertUnwindSafe(self.proxy.process_new_http(held, shutdown)).catch_unwind().await;

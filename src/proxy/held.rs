@@ -7,15 +7,9 @@
 //! - the wall clock of a call ends the loop, whatever the server does;
 //! - when the loop is done, however it ended, the real session goes back to `edge.rs`, which decides on keep-alive.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
+use super::signals::Signals;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
@@ -40,73 +34,12 @@ use tokio::{
 /// The wall clock of the call passed.
 pub(super) const DEADLINE: ErrorType = ErrorType::Custom("deadline");
 /// The answer is out; the server goes on talking and is cut off.
-pub(super) const ANSWERED: ErrorType = ErrorType::Custom("answered");
+const ANSWERED: ErrorType = ErrorType::Custom("answered");
 /// The server's response ended without a body that `relay.rs` could judge.
 pub(super) const UNFINISHED: ErrorType = ErrorType::Custom("unfinished");
 
 /// How long a server may take to end its stream after its answer before its connection is dropped.
 const LINGER: Duration = Duration::from_millis(50);
-
-/// What the call and its held session tell each other. Atomics: neither side waits for the other.
-#[derive(Debug)]
-pub(super) struct Signals {
-    start: Instant,
-    deadline_us: AtomicU64,
-    /// Pieces of the server's body that went through the filter.
-    filtered: AtomicU64,
-    /// Which of them holds the end of the answer; none yet: 0.
-    answer_at: AtomicU64,
-    /// The response did not end as HTTP wants it, or must not be followed by another: close the connection.
-    spoiled: AtomicBool,
-}
-
-impl Signals {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            start: Instant::now(),
-            deadline_us: AtomicU64::new(u64::MAX),
-            filtered: AtomicU64::new(0),
-            answer_at: AtomicU64::new(0),
-            spoiled: AtomicBool::new(false),
-        })
-    }
-
-    /// Sets the end of the call's wall clock.
-    pub(super) fn set_deadline(&self, at: Instant) {
-        let micros = at.saturating_duration_since(self.start).as_micros();
-        self.deadline_us.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// Counts a piece of the server's body. Pingora filters several pieces before it writes the first.
-    pub(super) fn note_piece(&self) {
-        self.filtered.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The piece that was counted last holds the end of the answer, whether or not the server ends there.
-    pub(super) fn set_answered(&self) {
-        self.answer_at.store(self.filtered.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    /// The connection must not be used for another request.
-    pub(super) fn spoil(&self) {
-        self.spoiled.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_spoiled(&self) -> bool {
-        self.spoiled.load(Ordering::Relaxed)
-    }
-
-    fn is_answer(&self, piece: u64) -> bool {
-        self.answer_at.load(Ordering::Relaxed) == piece
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self.deadline_us.load(Ordering::Relaxed) {
-            u64::MAX => None,
-            micros => Some(self.start + Duration::from_micros(micros)),
-        }
-    }
-}
 
 /// The wrapper.
 pub(super) struct Held {
@@ -130,7 +63,7 @@ impl Held {
         signals: Arc<Signals>,
     ) -> (ServerSession, oneshot::Receiver<Box<ServerSession>>) {
         let (back, receiver) = oneshot::channel();
-        let expects_continue = inner.req_header().headers.contains_key(http::header::EXPECT);
+        let expects_continue = !inner.is_http2() && inner.req_header().headers.contains_key(http::header::EXPECT);
         let held = Self {
             inner: Some(Box::new(inner)),
             back: Some(back),
@@ -228,8 +161,11 @@ impl Session for Held {
     async fn write_response_header(&mut self, resp: Box<ResponseHeader>, end: bool) -> Result<()> {
         self.head = None;
         self.note_end(end);
-        if resp.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close") {
+        let closes = resp.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close");
+        // A client that was not told to go on may send its body or not: what follows could not be read.
+        if closes || self.expects_continue {
             self.session_mut().set_keepalive(None);
+            self.signals.spoil();
         }
         self.session_mut().write_response_header(resp).await
     }

@@ -1,7 +1,7 @@
 //! The data plane: the only room that knows Pingora's proxy. Each hook calls what it is named after.
 //!
 //! `edge.rs` reads heads and owns connections, `held.rs` is the session as the proxy loop sees it, `admit.rs` is
-//! `request_filter`, `upstream.rs` the way to the server, `relay.rs` and `deliver.rs` the way back, `respond.rs` the one translator.
+//! `request_filter`, `to_server.rs` the way to the server, `relay.rs`, `deliver.rs` and `finish.rs` the way back, `respond.rs` the one translator.
 //!
 //! **The shape.** Plain filters, as the user asked, over a held downstream session: `request_filter` admits, Pingora proxies,
 //! `upstream_response_body_filter` checks what comes back. Holding gives the answers whose status or form depends on the body, the
@@ -12,11 +12,14 @@ mod body;
 mod context;
 mod deliver;
 mod edge;
+mod finish;
 mod framing;
 mod held;
 mod record;
 mod relay;
 mod respond;
+mod screen;
+mod signals;
 mod to_server;
 
 use std::{sync::Arc, time::Duration};
@@ -30,7 +33,7 @@ use pingora::{
     upstreams::peer::HttpPeer,
 };
 
-pub use context::{Context, Gateway, State};
+pub use context::{Context, Gateway, Rediscover, State};
 pub use edge::Edge;
 
 #[async_trait]

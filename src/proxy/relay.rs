@@ -77,8 +77,8 @@ impl Relay {
         let unavailable = |cause| Err(Refusal::UpstreamUnavailable(cause));
         let media = head.content_type.unwrap_or("").split(';').next().unwrap_or("").trim().to_ascii_lowercase();
         let mode = match head.status {
-            401 | 403 => return unavailable(Unavailable::CredentialRefused),
-            429 => return unavailable(Unavailable::RateLimited),
+            401 | 403 => return unavailable(Unavailable::CredentialRefused { called: true }),
+            429 => return unavailable(Unavailable::RateLimited { called: true }),
             300..=399 => return unavailable(Unavailable::Redirect),
             400..=499 => Mode::ClientError,
             500.. => return unavailable(Unavailable::ServerError),

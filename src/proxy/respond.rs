@@ -9,7 +9,7 @@ use crate::{
         mcp::{Era, META_REFUSAL, META_SERVER_INFO, Revision},
     },
     policy::snapshot::Settings,
-    refusal::{Refusal, Surface, Voice},
+    refusal::{Refusal, Surface},
 };
 
 /// How the caller wants to be answered.
@@ -146,11 +146,7 @@ pub(super) fn framed(status: u16, message: Vec<u8>, takes: Takes) -> Answer {
 }
 
 fn message(refusal: &Refusal, asked: &Asked, settings: &Settings) -> String {
-    refusal.message(&Voice {
-        tool: asked.tool_name.as_deref().unwrap_or(""),
-        product: &settings.product,
-        console: &settings.console,
-    })
+    refusal.message(&settings.voice(asked.tool_name.as_deref().unwrap_or("")))
 }
 
 fn http_headers(refusal: &Refusal) -> Vec<(&'static str, String)> {

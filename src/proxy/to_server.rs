@@ -13,6 +13,7 @@ use super::{
     held::DEADLINE,
 };
 use crate::{
+    model::id::encode_hex,
     refusal::{Refusal, Unavailable},
     upstream::{
         Upstream,
@@ -42,7 +43,7 @@ impl Gateway {
                 Err(_) => return Error::e_explain(DEADLINE, "the call's time limit"),
                 Ok(Err(error)) => {
                     if matches!(error, AskError::Client(_)) {
-                        sent.admitted.permit.failed(now_ms);
+                        sent.admitted.failed(now_ms);
                     }
                     sent.refused = Some(no_session(error));
                     return Error::e_explain(REFUSED, "a verdict of ours");
@@ -52,7 +53,7 @@ impl Gateway {
             sent.body = body(sent).into();
         }
         let Ok(peer) = server.upstream.peer(sent.deadline.into_std().saturating_duration_since(Instant::now())) else {
-            sent.admitted.permit.failed(now_ms);
+            sent.admitted.failed(now_ms);
             return refuse(sent, Unavailable::Connect);
         };
         Ok(Box::new(peer))
@@ -102,7 +103,7 @@ impl Gateway {
     pub(super) fn note_unconnected(&self, peer: &HttpPeer, ctx: &mut Context) {
         let now_ms = self.nanos() / 1_000_000;
         if let Some(sent) = ctx.sent_mut() {
-            sent.admitted.permit.failed(now_ms);
+            sent.admitted.failed(now_ms);
             if let Some(address) = peer.address().as_inet() {
                 sent.admitted.checked.server.upstream.addresses.note(*address, false);
             }
@@ -120,9 +121,10 @@ fn body(sent: &Sent) -> Vec<u8> {
     let checked = &sent.admitted.checked;
     let meta = &checked.meta;
     let Some(spoken) = &sent.spoken else { return Vec::new() };
+    let traceparent = meta.traceparent.as_deref().map(|parent| child_of(parent, &sent.nonce));
     let call = CallMeta {
         progress_token: meta.progress_token.as_deref(),
-        traceparent: meta.traceparent.as_deref(),
+        traceparent: traceparent.as_deref(),
         tracestate: meta.tracestate.as_deref(),
         client_capabilities: meta.capabilities.as_deref(),
         request_state: meta.request_state.as_deref(),
@@ -131,13 +133,23 @@ fn body(sent: &Sent) -> Vec<u8> {
     envelope::call_body(spoken.revision, sent.our_id, &checked.tool.name, &checked.arguments, &call)
 }
 
+/// The caller's trace goes on with a span of our own as the parent of the server's (W3C trace context).
+fn child_of(parent: &str, random: &[u8]) -> String {
+    let mut parts: Vec<&str> = parent.split('-').collect();
+    let span = encode_hex(random.get(..8).unwrap_or_default());
+    if let Some(part) = parts.get_mut(2) {
+        *part = &span;
+    }
+    parts.join("-")
+}
+
 /// What a session that could not be opened means for the call, which was not sent.
 fn no_session(error: AskError) -> Refusal {
     Refusal::UpstreamUnavailable(match error {
         AskError::Client(ClientError::TimedOut) => return Refusal::UpstreamTimeout { sent: false },
         AskError::Client(error) if error.is_unsent() => Unavailable::Connect,
-        AskError::Credential { .. } => Unavailable::CredentialRefused,
-        AskError::RateLimited => Unavailable::RateLimited,
+        AskError::Credential { .. } => Unavailable::CredentialRefused { called: false },
+        AskError::RateLimited => Unavailable::RateLimited { called: false },
         _ => Unavailable::Session,
     })
 }

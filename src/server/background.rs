@@ -13,16 +13,17 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Rooms, StartError};
+use super::{Rooms, StartError, notify};
 use crate::{
     budget::clock_nanos,
     conf::Address,
-    control::{Rejected, ToDiscover},
+    control::{Rejected, Reloaded, ToDiscover},
     discovery::{Apply, Asked, FIRST_ROUND_MAX, Found, Listing, Schedule, Settings},
     metrics::Scrape,
     model::records::Definition,
     ops,
-    policy::{approval::ListedTool, schema::ToolSchemas},
+    policy::{approval::ListedTool, schema::ToolSchemas, snapshot::ServerPolicy},
+    proxy::Rediscover,
     upstream::sessions::keep_swept,
 };
 
@@ -36,7 +37,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 const RESOLVE_EVERY: Duration = Duration::from_secs(15);
 
 /// What a call does when a server says that its tools changed: leaves a hint, without waiting.
-pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Box<dyn Fn(&str, &str) + Send + Sync> {
+pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Rediscover {
     let schedule = Arc::clone(schedule);
     Box::new(move |organization, slug| {
         if let Some(schedule) = schedule.get() {
@@ -63,6 +64,7 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     tokio::spawn(keep_resolved(Arc::clone(rooms)));
     tokio::spawn(reload_on_hangup(Arc::clone(rooms)));
     tokio::spawn(reopen_on_usr1(Arc::clone(rooms)));
+    super::management::start(rooms).await?;
     start_ops(rooms).await
 }
 
@@ -101,7 +103,7 @@ fn apply(rooms: &Arc<Rooms>) -> Apply {
 }
 
 /// A listing in the words of the approval room: each tool with its definition and, if it can never be called, the reason.
-fn listed(listing: &Listing) -> Vec<ListedTool> {
+pub(super) fn listed(listing: &Listing) -> Vec<ListedTool> {
     let judge = |json: &str| match serde_json::from_str(json) {
         Ok(value) => ToolSchemas::compile(&value).err().map(|fault| fault.to_string()),
         Err(_) => Some("its definition cannot be read".to_owned()),
@@ -117,9 +119,21 @@ fn listed(listing: &Listing) -> Vec<ListedTool> {
 }
 
 async fn resolve_all(rooms: &Rooms) {
+    resolve(rooms, |_| true).await;
+}
+
+/// Looks the name of one server up, `organization/slug`, so that it can be called at once.
+pub(super) async fn resolve_one(rooms: &Rooms, name: &str) {
+    resolve(rooms, |server| {
+        name.split_once('/').is_some_and(|(home, slug)| *server.organization == *home && *server.slug == *slug)
+    })
+    .await;
+}
+
+async fn resolve(rooms: &Rooms, wanted: impl Fn(&ServerPolicy) -> bool) {
     let Some(snapshot) = rooms.live.load() else { return };
     let servers = snapshot.organizations.values().flat_map(|organization| organization.servers.values());
-    let lookups = servers.map(|server| {
+    let lookups = servers.filter(|server| wanted(server)).map(|server| {
         let (addresses, name) = (Arc::clone(&server.upstream.addresses), Arc::clone(&server.slug));
         async move {
             if addresses.endpoint().literal.is_none()
@@ -144,13 +158,25 @@ async fn keep_resolved(rooms: Arc<Rooms>) {
 async fn reload_on_hangup(rooms: Arc<Rooms>) {
     let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
     while hangups.recv().await.is_some() {
-        reload(&rooms).await;
+        let _ = reload(&rooms).await;
+    }
+}
+
+/// Tells discovery which servers there are now.
+pub(super) async fn set_schedule(rooms: &Rooms) {
+    let servers = asked(rooms).await;
+    if let Some(schedule) = rooms.schedule.get() {
+        schedule.set(servers).await;
     }
 }
 
 /// Reloads, tells discovery, and says in the log what came of it.
-async fn reload(rooms: &Arc<Rooms>) {
-    match rooms.control.reload().await {
+///
+/// # Errors
+/// [`Rejected`]: the running policy stays.
+pub(super) async fn reload(rooms: &Arc<Rooms>) -> Result<Reloaded, Rejected> {
+    let reloaded = rooms.control.reload().await;
+    match &reloaded {
         Ok(done) => {
             rooms.metrics.swap(true);
             if !done.warnings.is_empty() {
@@ -160,10 +186,7 @@ async fn reload(rooms: &Arc<Rooms>) {
                 tracing::warn!(options = done.restart_required.join(", "), "these changes need a restart");
             }
             resolve_all(rooms).await;
-            let servers = asked(rooms).await;
-            if let Some(schedule) = rooms.schedule.get() {
-                schedule.set(servers).await;
-            }
+            set_schedule(rooms).await;
             tracing::info!(revision = done.revision, "reloaded");
         }
         Err(why) => {
@@ -175,6 +198,7 @@ async fn reload(rooms: &Arc<Rooms>) {
             tracing::error!("reload: {what}\n{why}");
         }
     }
+    reloaded
 }
 
 async fn reopen_on_usr1(rooms: Arc<Rooms>) {
@@ -189,6 +213,7 @@ async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     rooms.ready.published();
     tokio::spawn(watch_listeners(Arc::clone(rooms)));
     tokio::spawn(watch_discovery(Arc::clone(rooms)));
+    tokio::spawn(notify::ready(Arc::clone(&rooms.ready)));
     let Some(address) = rooms.conf.ops.listen.as_ref().map(ToString::to_string) else { return Ok(()) };
     let cannot = |why: std::io::Error| StartError::Listen(format!("ops.listen: {address}: {why}"));
     let listener = ops::Listener::bind(&address).await.map_err(cannot)?;

@@ -2,6 +2,8 @@
 
 mod background;
 mod listen;
+mod management;
+mod notify;
 mod signals;
 
 use std::{

@@ -42,6 +42,7 @@ impl ShutdownSignalWatch for Signals {
         }
         tracing::info!("stopping: no new connections, running calls go on");
         self.rooms.ready.stopping();
+        super::notify::stopping();
         self.control.spawn(leave_when_idle(Arc::clone(&self.rooms)));
         ShutdownSignal::GracefulTerminate
     }
@@ -62,6 +63,6 @@ async fn leave_when_idle(rooms: Arc<Rooms>) {
         tracing::warn!("the drain time is over; the calls that still run are cut off");
     }
     rooms.sessions.close().await;
-    rooms.log.flush(Duration::from_secs(1));
+    let _ = rooms.log.flush(Duration::from_secs(1));
     std::process::exit(0);
 }

@@ -11,6 +11,7 @@ pub mod breaker;
 pub mod client;
 pub mod dns;
 pub mod egress;
+pub mod engine;
 pub mod envelope;
 pub mod exchange;
 pub mod legacy;

@@ -170,6 +170,11 @@ impl Registry {
         upstream
     }
 
+    /// Gives a server that runs its place back, after a draft that was dropped had put another there.
+    pub fn restore(&mut self, upstream: &Arc<Upstream>) {
+        self.known.insert(Arc::clone(&upstream.name), Arc::downgrade(upstream));
+    }
+
     /// Forgets the servers that no snapshot holds any more.
     pub fn sweep(&mut self) {
         self.known.retain(|_, server| server.strong_count() > 0);

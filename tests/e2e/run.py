@@ -106,32 +106,49 @@ class Driver:
         self.log.close()
 
 
-def play(run, server):
-    """Every client on one server: lists and calls on both endpoints, then the drift, all clients at one time."""
-    clients = [c for c in cases.CLIENTS if run.only in f"{c[0]} {server.slug}"]
+def play(run, servers):
+    """Every client on every server at one time: lists and calls on both endpoints; then each drift, seen by all."""
     drivers = []
-    for client in clients:
+    try:
+        for server in servers:
+            drivers += start(run, server)
+        for server, name, sessions, driver in drivers:
+            follow(run, name, server, sessions, driver)
+        for server in servers if run.gateway else []:
+            waiting = [(name, driver) for behind, name, _, driver in drivers if behind is server]
+            if server.slug in cases.DRIFTING and waiting:
+                drift(run, server, waiting)
+    finally:
+        for *_, driver in drivers:
+            driver.stop()
+
+
+def start(run, server):
+    """Starts each client that is to talk to `server`."""
+    drivers = []
+    for number, client in enumerate(cases.CLIENTS):
+        if run.only not in f"{client[0]} {server.slug}":
+            continue
         if not run.gateway and not client[4] & cases.ERAS[server.slug]:
             print(f"e2e: {client[0]} and {server.slug} share no era: no direct pair")
             continue
         sessions = plan(run, server, client[0])
-        log = run.folder / f"client-{len(drivers)}-{server.slug}.log"
-        drivers.append((client[0], sessions, Driver(run.installed, client, [s["script"] for s in sessions], log)))
-    try:
-        for name, sessions, driver in drivers:
-            follow(run, name, server, sessions, driver)
-        if run.gateway and server.slug in cases.DRIFTING and drivers:
-            server.post("/flip")
-            run.drifted.add((server.slug, cases.DRIFT.tool))
-            run.score.add(("(gateway)", server.slug, "drift"), "noticed", await_drift(run.gateway, server.slug))
-            for name, _, driver in drivers:
-                driver.send("go")
-                driver.answer()
-                fault = cases.judge(cases.DRIFT, cases.DRIFT.tool, driver.answer(), True)
-                run.score.add((name, server.slug, "per server"), cases.DRIFT.label(), fault)
-    finally:
-        for _, _, driver in drivers:
-            driver.stop()
+        log = run.folder / f"client-{number}-{server.slug}.log"
+        drivers.append(
+            (server, client[0], sessions, Driver(run.installed, client, [s["script"] for s in sessions], log))
+        )
+    return drivers
+
+
+def drift(run, server, waiting):
+    """The server changes a definition; once the gateway has seen it, each waiting client calls the tool it listed."""
+    server.post("/flip")
+    run.score.add(("(gateway)", server.slug, "drift"), "noticed", await_drift(run.gateway, server.slug))
+    for name, driver in waiting:
+        driver.send("go")
+        driver.answer()
+        fault = cases.judge(cases.DRIFT, cases.DRIFT.tool, driver.answer(), True)
+        run.score.add((name, server.slug, "per server"), cases.DRIFT.label(), fault)
 
 
 def plan(run, server, client):
@@ -141,7 +158,7 @@ def plan(run, server, client):
         rows = [(case, case.tool) for case in cases.CASES[slug] if not case.gate]
         return [session("direct", server.url, "none", sorted(server.tools), rows)]
     shared = [(case, f"{slug}_{case.tool}") for case in cases.CASES[slug]]
-    everything = sorted(f"{s}_{name}" for s in cases.POLICY for name in cases.listed(s) if (s, name) not in run.drifted)
+    everything = sorted(f"{s}_{name}" for s in cases.POLICY for name in cases.listed(s))
     if slug == "modern" and client in cases.STALLED_CLIENTS:
         shared += [(case, f"slow_{case.tool}") for case in cases.CASES["slow"]]
     own = [(case, case.tool) for case in cases.CASES[slug]]
@@ -224,7 +241,7 @@ def main():
     started = time.monotonic()
     run.installed = Peers(ROOT / "target" / "e2e")
     run.folder = pathlib.Path(tempfile.mkdtemp(prefix="toolgate-e2e-"))
-    run.score, run.gateway, run.drifted, servers = Score(), None, set(), []
+    run.score, run.gateway, servers = Score(), None, []
     for fault in jcs.faults() or [None]:
         run.score.add(("(runner)", "", ""), "RFC 8785", fault)
     try:
@@ -235,8 +252,7 @@ def main():
             run.gateway = Gateway(binary, run.folder, servers)
             run.score.add(("(gateway)", "", ""), "toolgate check", run.gateway.check())
             run.gateway.start()
-        for server in servers:
-            play(run, server)
+        play(run, servers)
         if run.gateway:
             untouched(run, servers)
             code = run.gateway.process.stop(60)

@@ -6,6 +6,7 @@ It serves, refuses a stranger, ends cleanly; and the demo plays.
 
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -45,9 +46,15 @@ def serve(binary, folder):
     (folder / "policy.toml").write_text("")
     conf = folder / "toolgate.toml"
     conf.write_text(f'[gateway]\nlisten = ["127.0.0.1:{port}"]\n\n[ops]\nlisten = "127.0.0.1:{ops}"\n')
-    process = Process("toolgate", [binary, "serve", "--conf", conf], folder / "toolgate.log")
+    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notices.bind(str(folder / "notify"))
+    notices.settimeout(READY_TIMEOUT_S)
+    command = [binary, "serve", "--conf", conf]
+    process = Process("toolgate", command, folder / "toolgate.log", {"NOTIFY_SOCKET": str(folder / "notify")})
     try:
         yield "readyz is 200 with no server at all", ready(process, ops)
+        notice = notices.recv(4096).decode()
+        yield "systemd is told that it is ready", None if "READY=1" in notice else notice
         status, headers, body = request(port, "POST", "/gateway/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
         right = (
             status == 401
@@ -64,7 +71,20 @@ def serve(binary, folder):
         yield "serve answers", f"{error!r}\n{process.tail()}"
     finally:
         code = process.stop(60)
+    notices.settimeout(0)
+    notice = next(iter(received(notices)), "nothing")
+    notices.close()
+    yield "systemd is told that it stops", None if "STOPPING=1" in notice else notice
     yield "serve ends with 0 on SIGTERM", None if code == 0 else f"exit {code}\n{process.tail()}"
+
+
+def received(notices):
+    """What has come on a datagram socket and was not read yet."""
+    try:
+        while True:
+            yield notices.recv(4096).decode()
+    except OSError:
+        return
 
 
 def ready(process, ops):

@@ -14,10 +14,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod bytes;
+mod canary;
 mod cancel;
 mod cases;
 mod conf;
+mod connections;
 mod contract_http;
 mod contract_rpc;
 mod deadlines;
@@ -26,6 +29,10 @@ mod eras;
 mod faults;
 mod harness;
 mod matrix;
+mod profiles;
+mod refusals;
 mod reload;
 mod reports;
+mod schemas;
+mod sealed;
 mod tidy;

@@ -409,8 +409,13 @@ impl Client {
         Ok(Stream::Tls(Box::new(stream.into())))
     }
 
-    async fn send_http2(&self, request: Request) -> Answer {
-        let stream = self.socket(&["h2"]).await.expect("the gateway listens");
+    /// A socket on which HTTP/2 was settled, or is about to be spoken.
+    pub async fn http2_socket(&self) -> Stream {
+        self.socket(&["h2"]).await.expect("the gateway listens")
+    }
+
+    /// The head of a request for HTTP/2.
+    pub fn http2_head(&self, request: &Request) -> http::Request<()> {
         let scheme = if self.target.tls.is_some() { "https" } else { "http" };
         let uri = format!("{scheme}://{}{}", self.target.address, request.path);
         let mut head = http::Request::builder().method(request.method.as_str()).uri(uri);
@@ -420,8 +425,13 @@ impl Client {
         if request.chunk.is_none() && !request.body.is_empty() {
             head = head.header("content-length", request.body.len());
         }
+        head.body(()).expect("a head")
+    }
+
+    async fn send_http2(&self, request: Request) -> Answer {
+        let (stream, head) = (self.http2_socket().await, self.http2_head(&request));
         let sent = Instant::now();
-        let exchange = h2wire::request(stream, head.body(()).expect("a head"), request.body);
+        let exchange = h2wire::request(stream, head, request.body);
         match super::within("an answer", exchange).await {
             Ok((head, body)) => {
                 let mut answer = Answer::new(request.asked, head, body);

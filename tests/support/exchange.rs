@@ -57,6 +57,12 @@ impl Connection {
         self.reader.ahead().to_vec()
     }
 
+    /// Reads one head, such as `100 Continue`, and gives the connection back for what follows.
+    pub async fn interim(mut self) -> (Head, Self) {
+        let head = super::within("an interim answer", self.reader.head()).await;
+        (head.ok().flatten().expect("a head"), self)
+    }
+
     /// Starts to read an answer.
     pub fn exchange(self, asked: Asked) -> Exchange {
         Exchange {

@@ -161,7 +161,8 @@ impl Gateway {
         write_policy(&folder, &self.policy);
         let process = Process::start(&folder, &self.env);
         let tls = self.identity.as_ref().map(|identity| identity.client(&["http/1.1"]));
-        Gw { target: Target { address: listen, tls, base }, ops, folder, policy: Mutex::new(self.policy), process }
+        let target = Target { address: listen, tls, base };
+        Gw { target, ops, folder, policy: Mutex::new(self.policy), env: self.env, process }
     }
 }
 
@@ -171,6 +172,7 @@ pub struct Gw {
     ops: SocketAddr,
     folder: PathBuf,
     policy: Mutex<Policy>,
+    env: Vec<(String, String)>,
     process: Process,
 }
 
@@ -302,6 +304,15 @@ impl Gw {
         self.process.is_alive()
     }
 
+    /// Ends the process and starts another on the same files; waits until it is ready.
+    pub async fn restart(&mut self) {
+        self.signal("TERM");
+        self.until_ended().await;
+        self.process.keeps_folder = true;
+        self.process = Process::start(&self.folder, &self.env);
+        self.until_ready().await;
+    }
+
     /// Waits until the process has ended; gives its exit code.
     pub async fn until_ended(&self) -> Option<i32> {
         super::eventually("the end of the process", async || self.process.ended()).await.code()
@@ -328,6 +339,8 @@ struct Process {
     reaper: Child,
     pid: u32,
     folder: PathBuf,
+    /// Another process goes on in the folder.
+    keeps_folder: bool,
 }
 
 impl Process {
@@ -351,7 +364,7 @@ impl Process {
             .stderr(Stdio::null())
             .spawn()
             .expect("a shell");
-        Self { child: Mutex::new(child), reaper, pid, folder: folder.to_owned() }
+        Self { child: Mutex::new(child), reaper, pid, folder: folder.to_owned(), keeps_folder: false }
     }
 
     fn signal(&self, name: &str) {
@@ -387,7 +400,7 @@ impl Drop for Process {
             let _ = stdin.write_all(b"done\n");
         }
         let _ = self.reaper.wait();
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && !self.keeps_folder {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

@@ -96,7 +96,8 @@ pub async fn request(stream: Stream, request: http::Request<()>, body: Vec<u8>) 
     let mut send = send.ready().await.map_err(io::Error::other)?;
     let (response, mut stream) = send.send_request(request, body.is_empty()).map_err(io::Error::other)?;
     if !body.is_empty() {
-        stream.send_data(body.into(), true).map_err(io::Error::other)?;
+        // A server may answer before it has read everything, and end the stream.
+        let _ = stream.send_data(body.into(), true);
     }
     let (parts, mut stream) = response.await.map_err(io::Error::other)?.into_parts();
     let mut head = Head { start: format!("HTTP/2 {}", parts.status.as_u16()), headers: Vec::new() };
@@ -116,4 +117,65 @@ async fn drain(stream: &mut h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
         body.extend_from_slice(&data);
     }
     Ok(body)
+}
+
+/// A connection of the client's side that carries many requests.
+pub struct Multiplexed {
+    send: h2::client::SendRequest<Bytes>,
+    client: super::client::Client,
+    driver: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Multiplexed {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Multiplexed {
+    /// Opens a connection to where the client's requests go.
+    pub async fn open(client: &super::client::Client) -> Self {
+        let stream = client.http2_socket().await;
+        let (send, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        let driver = tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Self { send, client: client.clone(), driver }
+    }
+
+    /// Sends a request and leaves the answer to the caller.
+    pub async fn start(&self, request: &super::client::Request) -> Pending {
+        let mut send = self.send.clone().ready().await.expect("room for a stream");
+        let (response, mut stream) = send.send_request(self.client.http2_head(request), false).expect("a request");
+        stream.send_data(request.body.clone().into(), true).expect("a body");
+        Pending { response, stream, asked: request.asked.clone() }
+    }
+}
+
+/// A request of a [`Multiplexed`] connection whose answer is still to come.
+pub struct Pending {
+    response: h2::client::ResponseFuture,
+    stream: SendStream<Bytes>,
+    asked: super::answer::Asked,
+}
+
+impl Pending {
+    /// Reads the answer to its end.
+    pub async fn finish(self) -> super::answer::Answer {
+        let read = async {
+            let (parts, mut stream) = self.response.await?.into_parts();
+            let mut head = Head { start: format!("HTTP/2 {}", parts.status.as_u16()), headers: Vec::new() };
+            for (name, value) in &parts.headers {
+                head.headers.push((name.to_string(), super::http::latin1(value.as_bytes())));
+            }
+            let body = drain(&mut stream).await?;
+            Ok::<_, h2::Error>(super::answer::Answer::new(self.asked, head, body))
+        };
+        super::within("an answer", read).await.expect("an answer over HTTP/2")
+    }
+
+    /// Goes away from this request alone.
+    pub fn reset(mut self) {
+        self.stream.send_reset(Reason::CANCEL);
+    }
 }

@@ -81,33 +81,63 @@ pub fn free_port() -> u16 {
     }
 }
 
+/// Notes how many rows of this test's table were played and how many were wrong: a line of the table that closes `make test`.
+pub fn count(played: usize, wrong: usize) {
+    note("rows", &format!("{played}\t{wrong}\n"));
+}
+
+/// Notes what this test's table leaves out, each with its reason, for the same table.
+pub fn left_out(rows: &[String]) {
+    note("left-out", &rows.iter().map(|row| format!("{row}\n")).collect::<String>());
+}
+
+/// Writes `target/counts/TEST.KIND.txt`; a test's thread bears its name.
+fn note(kind: &str, text: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("main").replace("::", ".");
+    let target = std::path::Path::new(env!("CARGO_BIN_EXE_toolgate")).ancestors().nth(2).expect("a target folder");
+    std::fs::create_dir_all(target.join("counts")).expect("a folder");
+    std::fs::write(target.join(format!("counts/{test}.{kind}.txt")), text).expect("a file");
+}
+
 /// Reads a data file of `tests/cases`.
 pub fn case_file(name: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Fails with every fault of a table at once, not with the first.
+/// Fails with every fault of a table at once, not with the first, and notes how many rows were played.
 #[derive(Default)]
-pub struct Faults(Vec<String>);
+pub struct Faults {
+    faults: Vec<String>,
+    rows: usize,
+}
 
 impl Faults {
     /// Runs one row; a panic in it is a fault of that row.
     pub async fn row<F: Future<Output = ()>>(&mut self, name: impl Into<String>, row: F) {
+        self.rows += 1;
         if let Err(panic) = std::panic::AssertUnwindSafe(row).catch_unwind().await {
-            self.0.push(format!("{}: {}", name.into(), panic_text(&*panic)));
+            self.faults.push(format!("{}: {}", name.into(), panic_text(&*panic)));
         }
     }
 
     /// How many rows failed so far.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.faults.len()
     }
 
-    /// Panics when a row failed.
+    /// Panics when a row failed, or when fewer than `rows` were played.
     pub fn assert_none(self, rows: usize) {
-        assert!(rows > 0, "the table is empty");
-        assert!(self.0.is_empty(), "{} of {rows} rows failed:\n{}", self.0.len(), self.0.join("\n"));
+        count(self.rows, self.faults.len());
+        assert!(rows > 0 && self.rows >= rows, "the table has {} rows of {rows}", self.rows);
+        assert!(
+            self.faults.is_empty(),
+            "{} of {} rows failed:\n{}",
+            self.faults.len(),
+            self.rows,
+            self.faults.join("\n")
+        );
     }
 }
 

@@ -136,12 +136,12 @@ fn private_key(text: &[u8], _: &Range<usize>, whole: &Range<usize>) -> bool {
 }
 
 fn database_url(text: &[u8], secret: &Range<usize>, whole: &Range<usize>) -> bool {
-    has_database_scheme(text, whole.start) && is_url_password(text, secret, whole)
+    has_database_scheme(text, whole.start) && is_url_password(text, secret)
 }
 
 fn basic_auth_url(text: &[u8], secret: &Range<usize>, whole: &Range<usize>) -> bool {
     let scheme = scheme_before(text, whole.start);
-    !scheme.is_empty() && !has_database_scheme(text, whole.start) && is_url_password(text, secret, whole)
+    !scheme.is_empty() && !has_database_scheme(text, whole.start) && is_url_password(text, secret)
 }
 
 fn scheme_before(text: &[u8], end: usize) -> &[u8] {
@@ -179,15 +179,11 @@ fn has_database_scheme(text: &[u8], end: usize) -> bool {
     SCHEMES.contains(&scheme)
 }
 
-/// Not a variable, not a row of stars, and not `user:password`, which is how URLs are explained.
-fn is_url_password(text: &[u8], secret: &Range<usize>, whole: &Range<usize>) -> bool {
+/// Not a variable, not a row of stars.
+fn is_url_password(text: &[u8], secret: &Range<usize>) -> bool {
     let password = slice(text, secret);
-    let user = slice(text, &(whole.start + 3..secret.start.saturating_sub(1))).to_ascii_lowercase();
-    let lower = password.to_ascii_lowercase();
     let is_variable = password.iter().any(|byte| matches!(byte, b'{' | b'}' | b'$' | b'[' | b']' | b'(' | b')'));
-    let is_word = matches!(lower.as_slice(), b"password" | b"passwd" | b"pass" | b"pwd" | b"secret" | b"xxx")
-        && matches!(user.as_slice(), b"" | b"user" | b"username" | b"usr" | b"name" | b"login" | b"id");
-    !is_variable && !is_word && !is_one_letter(password)
+    !is_variable && !is_one_letter(password)
 }
 
 /// Long enough, and no word of prose (`Bearer authentication`) or of a manual (`Bearer YOUR_ACCESS_TOKEN`).

@@ -1,12 +1,6 @@
 //! What is looked at: every text of a part of a document, once in each of its readings, in one buffer.
 //!
-//! Looked at: string values, member names, numbers as written, at any depth and in `_meta`; each text with escapes read as JSON reads
-//! them (JSON within a string, one level); each of these without invisible characters and in NFKC; adjacent text blocks of
-//! `content`, joined; `blob`s, decoded from base64.
-//!
-//! **Not looked at:** images, audio and other base64 than `blob`; a blob beyond its first MiB, and one of a binary type that is not
-//! UTF-8; texts that are compressed, encrypted, percent-encoded, in HTML entities, reversed, or spread over members; look-alike
-//! letters of other scripts; text blocks that are joined with something between them.
+//! The room's own documentation says which texts these are and which not.
 //!
 //! **Invariant.** Texts stand apart by a zero byte, so that a detector sees the end of each and nothing is found across two.
 
@@ -52,7 +46,7 @@ enum Origin {
     /// The decoded bytes of the leaf of that index.
     Blob(usize),
     /// Pieces of leaves, joined: the leaf's index, and the piece's range in its text.
-    Joined(Vec<(usize, Range<usize>)>),
+    Joined(Box<[(usize, Range<usize>)]>),
 }
 
 /// Where a match stands.
@@ -84,7 +78,7 @@ impl Corpus {
         let mut corpus = Self {
             text: String::with_capacity(part.span.len() + 64),
             is_cut: false,
-            entries: Vec::with_capacity(32),
+            entries: Vec::with_capacity(8 + part.span.len() / 24),
             leaves: 0,
         };
         let mut blobs = Vec::new();
@@ -285,7 +279,7 @@ impl Corpus {
                 pieces.push((leaf, 0..head));
                 joined.push_str(text.get(..head).unwrap_or_default());
                 let whole = std::mem::take(&mut joined);
-                self.push(&whole, Origin::Joined(std::mem::take(&mut pieces)));
+                self.push(&whole, Origin::Joined(std::mem::take(&mut pieces).into()));
             }
             if !is_last {
                 let text = self.leaf_text(leaf);
@@ -294,7 +288,7 @@ impl Corpus {
             }
         }
         if pieces.len() > 1 {
-            self.push(&joined, Origin::Joined(pieces));
+            self.push(&joined, Origin::Joined(pieces.into()));
         }
     }
 }

@@ -95,6 +95,9 @@ const fn is_right_to_left(character: char) -> bool {
 
 /// Whether a reader sees nothing of this character. The same set is removed from the normalised view.
 pub(super) const fn is_invisible(character: char) -> bool {
+    if character < '\u{AD}' {
+        return false;
+    }
     matches!(
         character,
         '\u{00AD}'

@@ -147,7 +147,7 @@ impl GuardRule {
             Kind::PersonalData(types) => types.scan(text.as_bytes(), work, found),
             Kind::PromptInjection => injection::scan(text.as_bytes(), work, found),
             Kind::Keywords(words) => words.scan(text, work, found),
-            Kind::Urls(urls) => urls.scan(text, work, found),
+            Kind::Urls(urls) => in_each(corpus, found, |text, _, found| urls.scan(text, work, found)),
             Kind::InvisibleText => in_each(corpus, found, |text, _, found| invisible::scan(text, work, found)),
             Kind::Pattern(patterns) => in_each(corpus, found, |text, is_joined, found| {
                 let want = if self.action == GuardAction::Redact || is_joined { Want::All } else { Want::First };

@@ -2,8 +2,10 @@
 //!
 //! A URL is found by its scheme and slashes in any spelling that browsers take (`https:/\host`), by `www.`, and as the target of
 //! a Markdown link or image (`](//host`). It is parsed by the WHATWG rules, so the host is the real one: behind user
-//! information, percent-encoding, IDNA, odd IPv4 numbers and back slashes. What an allow list can't judge, it doesn't allow. Hosts that
-//! are written without any of these (`evil.example/x`), and schemes without a host (`mailto:`, `data:`), are not looked at.
+//! information, percent-encoding, IDNA, odd IPv4 numbers and back slashes. What an allow list can't judge, it doesn't allow.
+//!
+//! **Not looked at:** hosts that are written without any of these (`evil.example/x`), schemes without a host (`mailto:`, `data:`), user
+//! information with spaces in it (`https://good.example @evil.example/`), where a redirecting host leads.
 
 use std::{
     ops::Range,
@@ -19,6 +21,8 @@ use super::work::{Finding, Overrun, Work};
 const HOSTS_MAX: usize = 10_000;
 /// The longest URL that is parsed, in bytes: a longer one is judged by its start.
 const URL_BYTES_MAX: usize = 4096;
+/// How far past its end a URL is read on for an `@`, in bytes.
+const OVERREACH_BYTES: usize = 256;
 /// How long a scheme may be.
 const SCHEME_BYTES_MAX: usize = 32;
 
@@ -62,10 +66,14 @@ impl Urls {
         Ok(Self { allow: compile(allow)?.into(), deny: compile(deny)?.into() })
     }
 
-    /// Finds URLs whose host is denied, or not allowed.
+    /// Finds URLs in one text whose host is denied, or not allowed.
     pub(super) fn scan(&self, text: &str, work: &mut Work, found: &mut Vec<Finding>) -> Result<(), Overrun> {
         work.spend(text.len())?;
         let Some(starts) = STARTS.as_ref() else { return Err(Overrun) };
+        if !broken_urls(text).iter().all(|target| self.allows_target(target)) {
+            found.push(Finding { range: 0..text.len(), kind: "urls" });
+            return Ok(());
+        }
         let mut from = 0;
         while let Some(hit) = starts.find(aho_corasick::Input::new(text).range(from..)) {
             from = hit.end();
@@ -75,7 +83,7 @@ impl Urls {
                 continue;
             };
             work.spend(64 + 2 * candidate.range.len())?;
-            if !self.allows(&candidate) {
+            if !candidate.targets.iter().all(|target| self.allows_target(target)) {
                 from = from.max(candidate.range.end);
                 found.push(Finding { range: candidate.range, kind: "urls" });
             }
@@ -83,8 +91,8 @@ impl Urls {
         Ok(())
     }
 
-    fn allows(&self, candidate: &Candidate) -> bool {
-        let host = match &candidate.host {
+    fn allows_target(&self, target: &Target) -> bool {
+        let host = match target {
             Target::None => return true,
             Target::Odd => return self.allow.is_empty(),
             Target::Host(host) => host,
@@ -132,7 +140,8 @@ fn plain(host: &Host<&str>) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Candidate {
     range: Range<usize>,
-    host: Target,
+    /// Where it points, by each way to tell where it ends.
+    targets: Vec<Target>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,15 +174,73 @@ impl Candidate {
         if marker.ends_with(':') && !after.starts_with(['/', '\\']) && !written.contains('.') {
             return None;
         }
-        let host = if marker.eq_ignore_ascii_case("www.") {
-            host_of(&format!("http://{written}"))
-        } else if marker.starts_with(']') || marker.starts_with(':') && start == hit.start {
-            host_of(&format!("http:{}", written.trim_start_matches(':')))
+        let before = if marker.eq_ignore_ascii_case("www.") {
+            "http://"
+        } else if marker.starts_with(']') || (marker.starts_with(':') && start == hit.start) {
+            "http:"
         } else {
-            host_of(written)
+            ""
         };
-        Some(Self { range: start..end, host })
+        let read = |written: &str| {
+            host_of(&format!("{before}{}", if before == "http:" { written.trim_start_matches(':') } else { written }))
+        };
+        // A Markdown target ends at its parenthesis, though a URL doesn't; what is in quotes ends at the quote, though user
+        // information may have one. Where an `@` follows, both readings count.
+        let (short, rest) = split_at_parenthesis(written);
+        let mut targets = vec![read(short)];
+        if rest.contains('@') {
+            targets.push(read(written));
+        }
+        if let Some(longer) = up_to_space(text, start, end).filter(|longer| longer.len() > written.len()) {
+            targets.push(read(longer));
+        }
+        Some(Self { range: start..end, targets })
     }
+}
+
+fn split_at_parenthesis(written: &str) -> (&str, &str) {
+    match written.find(')') {
+        Some(at) if !written.get(..at).is_some_and(|before| before.contains('(')) => written.split_at(at),
+        _ => (written, ""),
+    }
+}
+
+/// The text from `start` past the end that was read, up to the next space, if user information may reach over that end.
+fn up_to_space(text: &str, start: usize, end: usize) -> Option<&str> {
+    let (_, authority) = text.get(start..end)?.split_once(':')?;
+    if authority.trim_start_matches(['/', '\\']).contains(['/', '\\', '?', '#']) {
+        return None;
+    }
+    let window = text.get(start..floor(text, end + OVERREACH_BYTES))?;
+    let len =
+        window.find(|character: char| character.is_whitespace() || character.is_control()).unwrap_or(window.len());
+    let longer = window.get(..len)?;
+    longer.get(end - start..).is_some_and(|rest| rest.contains('@')).then_some(longer)
+}
+
+/// Where a text points that is nothing but URLs with line breaks or tabs in them: parsers skip these.
+fn broken_urls(text: &str) -> Vec<Target> {
+    let text = text.trim();
+    if text.len() > URL_BYTES_MAX || !text.contains(['\t', '\n', '\r']) || text.contains(' ') {
+        return Vec::new();
+    }
+    let mut wholes: Vec<String> = Vec::new();
+    for piece in text.split(['\t', '\n', '\r']) {
+        match wholes.last_mut() {
+            // A piece that starts a URL of its own makes a list of it.
+            Some(whole) if !starts_url(piece) => whole.push_str(piece),
+            _ => wholes.push(piece.to_owned()),
+        }
+    }
+    wholes.iter().filter(|whole| starts_url(whole)).map(|whole| host_of(whole)).collect()
+}
+
+fn starts_url(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(scheme, rest)| {
+        (1..=SCHEME_BYTES_MAX).contains(&scheme.len())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+            && rest.starts_with(['/', '\\'])
+    })
 }
 
 /// Where the scheme before `://` starts.
@@ -215,9 +282,6 @@ fn floor_up(text: &str, at: usize) -> usize {
 }
 
 fn host_of(written: &str) -> Target {
-    // `](https://a)` leaves a parenthesis in the middle when more follows; a host never has one.
-    let written =
-        written.split_once(")").map_or(written, |(before, _)| if before.contains('(') { written } else { before });
     match Url::parse(written) {
         Ok(url) => match url.host() {
             Some(Host::Domain("")) | None => Target::None,

@@ -101,7 +101,7 @@ impl View {
 ///
 /// Look-alikes of other scripts (Cyrillic а for Latin a) stay what they are.
 pub(super) fn normalised(text: &str) -> Option<View> {
-    if text.is_ascii() {
+    if settled_len(text) == text.len() {
         return None;
     }
     let mut view = View::new(text.len());
@@ -112,9 +112,9 @@ pub(super) fn normalised(text: &str) -> Option<View> {
             view.is_cut = true;
             return Some(view);
         }
-        // What stands before an ASCII character can't change it, what follows can: all but the last of a run is copied.
-        let run = rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
-        if let Some(plain) = run.checked_sub(1).filter(|plain| *plain > 0) {
+        // What stands before a settled character can't change it, what follows can: all but the last of a run is copied.
+        let run = rest.get(..settled_len(rest)).unwrap_or_default();
+        if let Some((plain, _)) = run.char_indices().next_back().filter(|(last, _)| *last > 0) {
             segment.flush(text, &mut view);
             view.push_same(text.get(at..at + plain).unwrap_or_default(), at..at + plain);
             at += plain;
@@ -154,7 +154,7 @@ impl Segment {
             return;
         }
         let origin = self.start..self.end;
-        let is_same = self.characters.is_ascii()
+        let is_same = self.characters.chars().nth(1).is_none() && self.characters.chars().all(is_settled)
             || (is_nfkc_quick(self.characters.chars()) == IsNormalized::Yes
                 && text.get(origin.clone()) == Some(self.characters.as_str()));
         if is_same {
@@ -166,11 +166,40 @@ impl Segment {
     }
 }
 
+/// Bytes at the start of `text` that are settled characters.
+fn settled_len(text: &str) -> usize {
+    let mut at = 0;
+    while let Some(rest) = text.get(at..) {
+        at += rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
+        match text.get(at..).and_then(|rest| rest.chars().next()) {
+            Some(character) if is_settled(character) => at += character.len_utf8(),
+            _ => break,
+        }
+    }
+    at
+}
+
+/// Whether this character is what NFKC makes of it, whatever stands before it. Not all such characters, but those of which
+/// most texts consist: ASCII, Latin, Greek and Cyrillic letters, dashes and quotes, kana, CJK, Hangul syllables.
+const fn is_settled(character: char) -> bool {
+    matches!(
+        character,
+        '\0'..='\u{7f}'
+            | '\u{c0}'..='\u{131}'
+            | '\u{391}'..='\u{3c9}'
+            | '\u{400}'..='\u{45f}'
+            | '\u{2012}'..='\u{2015}'
+            | '\u{2018}'..='\u{2022}'
+            | '\u{3041}'..='\u{3096}'
+            | '\u{30a1}'..='\u{30fa}'
+            | '\u{4e00}'..='\u{9fff}'
+            | '\u{ac00}'..='\u{d7a3}'
+    )
+}
+
 /// Whether nothing before this character can change how it is normalised.
 fn starts_segment(character: char) -> bool {
-    // The bulk of CJK, kana, Hangul syllables, Cyrillic and Greek letters: no look-up needed.
-    if matches!(character, '\0'..='\u{7f}' | '\u{400}'..='\u{45f}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}')
-    {
+    if is_settled(character) {
         return true;
     }
     let mut first = None;
@@ -236,6 +265,16 @@ mod tests {
             let got = normalised(&text).map_or_else(|| text.clone(), |view| view.text);
             prop_assert_eq!(got, expected);
         });
+    }
+
+    #[test]
+    fn settled_characters_are_what_nfkc_makes_of_them() {
+        for character in ('\0'..=char::MAX).filter(|character| is_settled(*character)) {
+            let alone = character.to_string();
+            assert_eq!(alone.nfkc().collect::<String>(), alone);
+            let behind = format!("e{character}");
+            assert!(is_nfkc_quick(behind.chars()) == IsNormalized::Yes && !is_invisible(character), "{character:?}");
+        }
     }
 
     #[test]

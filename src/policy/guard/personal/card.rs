@@ -85,14 +85,15 @@ fn issuer_has_length(digits: &[u8]) -> bool {
     match len {
         _ if p1 == 4 => matches!(len, 13 | 16 | 19),
         _ if matches!(p2, 34 | 37) => len == 15,
-        _ if (300..=305).contains(&p3) || p4 == 3095 || matches!(p2, 36 | 38 | 39) => matches!(len, 14 | 16),
+        _ if p2 == 36 => matches!(len, 14 | 16),
+        _ if (300..=305).contains(&p3) || p4 == 3095 || matches!(p2, 38 | 39) => len == 14,
         _ if (3528..=3589).contains(&p4) => (16..=19).contains(&len),
         _ if matches!(p4, 2131 | 1800) => len == 15,
-        _ if (51..=55).contains(&p2) || (2221..=2720).contains(&p4) || p4 == 9792 => len == 16,
+        _ if (51..=55).contains(&p2) || (2221..=2720).contains(&p4) || p4 == 9792 || p2 == 81 => len == 16,
         _ if (2200..=2204).contains(&p4) => (16..=19).contains(&len),
         _ if is_maestro(p4) => matches!(len, 12 | 14 | 15 | 16 | 18 | 19),
         _ if matches!(p2, 50 | 56 | 57 | 58) => matches!(len, 16 | 18 | 19),
-        _ if p4 == 6011 || (644..=649).contains(&p3) || matches!(p2, 60 | 62 | 65 | 81) => (16..=19).contains(&len),
+        _ if p4 == 6011 || (644..=649).contains(&p3) || matches!(p2, 60 | 62 | 65) => (16..=19).contains(&len),
         _ => false,
     }
 }

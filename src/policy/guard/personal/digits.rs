@@ -63,7 +63,8 @@ pub(super) fn is_word(byte: Option<u8>) -> bool {
 /// Whether what ends at `end` is the whole number: no word, and no decimals, go on there.
 pub(super) fn ends_number(text: &[u8], end: usize) -> bool {
     let next = byte(text, end);
-    !is_word(next) && !(next == Some(b'.') && byte(text, end + 1).is_some_and(|byte| byte.is_ascii_digit()))
+    let has_decimals = next == Some(b'.') && byte(text, end + 1).is_some_and(|byte| byte.is_ascii_digit());
+    !(is_word(next) || has_decimals)
 }
 
 /// Whether a number starts at `start`: no word goes on there, and it is no decimal part.

@@ -24,10 +24,10 @@ pub(super) fn read(text: &[u8], run: Run) -> Option<Range<usize>> {
     let mut at = start;
     while characters.len() < wanted {
         let next = byte(text, at)?;
-        let is_between_groups = characters.len() % 4 == 0 && !characters.is_empty();
+        let is_between_groups = characters.len() % 4 == 0 && !characters.is_empty() && matches!(next, b' ' | b'-');
         if next.is_ascii_alphanumeric() {
             characters.push(next.to_ascii_uppercase());
-        } else if !(is_between_groups && matches!(next, b' ' | b'-')) || !byte(text, at + 1)?.is_ascii_alphanumeric() {
+        } else if !(is_between_groups && byte(text, at + 1)?.is_ascii_alphanumeric()) {
             return None;
         }
         at += 1;

@@ -4,15 +4,36 @@ use std::ops::Range;
 
 use super::digits::{Run, byte, byte_before, is_word, number};
 
-const DIGITS_MIN: usize = 9;
+/// With the country code; a few small countries have fewer, and so have many numbers that are none.
+const DIGITS_MIN: usize = 10;
 const DIGITS_MAX: usize = 15;
-/// Country codes of one and two digits (ITU-T E.164); what starts otherwise has three.
-const COUNTRY_CODES: [u64; 45] = [
-    1, 7, 20, 27, 30, 31, 32, 33, 34, 36, 39, 40, 41, 43, 44, 45, 46, 47, 48, 49, 51, 52, 53, 54, 55, 56, 57, 58, 60,
-    61, 62, 63, 64, 65, 66, 81, 82, 84, 86, 90, 91, 92, 93, 94, 95,
+/// Country codes (ITU-T E.164) by their first two digits. Those of two digits:
+const TWO_DIGIT_CODES: [u64; 44] = [
+    20, 27, 30, 31, 32, 33, 34, 36, 39, 40, 41, 43, 44, 45, 46, 47, 48, 49, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62,
+    63, 64, 65, 66, 81, 82, 84, 86, 90, 91, 92, 93, 94, 95, 98,
 ];
-/// Starts of the country codes of three digits.
-const COUNTRY_CODE_STARTS: [u64; 19] = [21, 22, 23, 24, 25, 26, 29, 35, 37, 38, 42, 50, 59, 67, 68, 85, 88, 96, 97];
+/// Those of three digits: the first two, and the last ones that are in use.
+const THREE_DIGIT_CODES: [(u64, &[u8]); 19] = [
+    (21, b"12368"),
+    (22, b"0123456789"),
+    (23, b"0123456789"),
+    (24, b"0123456789"),
+    (25, b"012345678"),
+    (26, b"012345689"),
+    (29, b"01789"),
+    (35, b"0123456789"),
+    (37, b"012345678"),
+    (38, b"01235679"),
+    (42, b"013"),
+    (50, b"0123456789"),
+    (59, b"0123456789"),
+    (67, b"02345679"),
+    (68, b"012356789"),
+    (85, b"02356"),
+    (88, b"06"),
+    (96, b"012345678"),
+    (97, b"01234567"),
+];
 
 /// Whether a number may start with this run.
 pub(super) fn may_start(text: &[u8], run: Run) -> bool {
@@ -54,8 +75,11 @@ fn international(text: &[u8], run: Run) -> Option<Range<usize>> {
         return (plain.len() == 11 && is_nanp(plain.get(1..)?)).then_some(start..end);
     }
     let two = number(plain.get(..2)?)?;
-    let is_code =
-        plain.first() == Some(&b'7') || COUNTRY_CODES.contains(&two) || two == 98 || COUNTRY_CODE_STARTS.contains(&two);
+    let third = plain.get(2)?;
+    let is_code = plain.first() == Some(&b'7')
+        || TWO_DIGIT_CODES.contains(&two)
+        || THREE_DIGIT_CODES.iter().any(|(start, last)| *start == two && last.contains(third))
+        || (two == 99 && b"234568".contains(third));
     is_code.then_some(start..end)
 }
 

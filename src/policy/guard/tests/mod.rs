@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
 
 mod cases;
+mod cost;
+mod credential;
 mod detectors;
+mod screening;
 
 use crate::model::records::{Detector, GuardAction, GuardStage, Guardrail, OnEngineError};
 

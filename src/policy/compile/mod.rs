@@ -3,32 +3,32 @@
 //! What cannot be compiled for one tool or server isolates that one; what makes the policy ambiguous or unsafe is a fault, and
 //! the running snapshot stays. Reads no file, no clock and no store.
 
+mod tools;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, atomic::AtomicU64},
 };
 
 use super::{
-    approval::{self, ToolState},
-    guard::{CredentialMask, GuardPlan, GuardRule},
-    schema::{ToolSchemas, advertise},
-    snapshot::{Guards, Listed, OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
+    guard::{self, CredentialMask, GuardPlan, GuardRule},
+    snapshot::{OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
     views,
 };
 use crate::{
     budget::{self, Scope},
     conf::{Conf, Fault, FileSpan},
     model::{
-        jsonrpc::Document,
         mcp::Revision,
         name,
         pin::Pin,
-        records::{Approval, Definition, GuardStage, Guardrail, Owned, Protocol, Records, Server, ToolRecord},
+        records::{Approval, Detector, Guardrail, Origin, Owned, Protocol, Records, Server, ToolRecord},
     },
     upstream::{
-        egress::{EgressRules, judge_url},
+        egress::{EgressRules, UrlFault, judge_url},
+        engine::Engine,
         server::Registry,
-        target::{Credential, Target, TlsOptions},
+        target::{Credential, CredentialFault, Target, TlsOptions},
     },
 };
 
@@ -70,21 +70,16 @@ pub struct Handles {
     /// Servers.
     pub upstreams: Registry,
     /// Compiled definitions by pin and exposed name.
-    definitions: HashMap<(Pin, String), Arc<Compiled>>,
-}
-
-/// A definition, compiled.
-#[derive(Debug)]
-struct Compiled {
-    schemas: Result<Arc<ToolSchemas>, String>,
-    listed: Option<Arc<Listed>>,
+    definitions: HashMap<(Pin, String), Arc<tools::Compiled>>,
+    /// External engines by organization and rule.
+    engines: HashMap<(String, String), Arc<Engine>>,
 }
 
 impl Handles {
     /// Handles of which nothing is kept yet.
     #[must_use]
     pub fn new(upstreams: Registry) -> Self {
-        Self { buckets: budget::Registry::default(), upstreams, definitions: HashMap::new() }
+        Self { buckets: budget::Registry::default(), upstreams, definitions: HashMap::new(), engines: HashMap::new() }
     }
 }
 
@@ -93,8 +88,17 @@ impl Handles {
 /// # Errors
 /// Every fault, if any is an error.
 pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, Vec<Fault>), Vec<Fault>> {
-    let known = Known::of(inputs.records);
-    let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new(), known };
+    if let Err(why) = guard::warm() {
+        return Err(vec![Fault::error(None, format!("the shipped guardrail rules: {why}"))]);
+    }
+    let mut pins: HashMap<ToolKey<'_>, HashMap<&str, &Approval>> = HashMap::new();
+    for Owned { value: pin, .. } in &inputs.records.approvals {
+        pins.entry((&pin.organization, &pin.server)).or_default().insert(&pin.tool, pin);
+    }
+    let discovered = inputs.records.discoveries.iter();
+    let discovered =
+        discovered.filter_map(|d| Some(((d.organization.as_str(), d.server.as_str()), d.revision?))).collect();
+    let mut compiler = Compiler { inputs, handles, faults: Vec::new(), plans: HashMap::new(), pins, discovered };
     let settings = Arc::new(settings(inputs));
     let organizations = compiler.organizations();
     let keys = views::keys(inputs.records, &organizations, &mut compiler.handles.buckets);
@@ -103,6 +107,7 @@ pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, 
         return Err(faults);
     }
     handles.definitions.retain(|_, kept| matches!(&kept.schemas, Ok(schemas) if Arc::strong_count(schemas) > 1));
+    handles.engines.retain(|_, engine| Arc::strong_count(engine) > 1);
     handles.buckets.sweep();
     let snapshot = Snapshot {
         revision: inputs.revision,
@@ -129,6 +134,36 @@ pub fn egress_rules(conf: &Conf) -> EgressRules {
     }
 }
 
+/// Why a server cannot be spoken to.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetFault {
+    /// Its URL.
+    #[error(transparent)]
+    Url(#[from] UrlFault),
+    /// A header of its credential.
+    #[error(transparent)]
+    Credential(#[from] CredentialFault),
+}
+
+/// How a server is spoken to, by the conf's egress rules.
+///
+/// # Errors
+/// [`TargetFault`]
+pub fn target_of(server: &Server, secrets: &ServerSecrets, conf: &Conf) -> Result<Target, TargetFault> {
+    let rules = Arc::new(egress_rules(conf));
+    let endpoint = judge_url(&server.url, &rules)?;
+    let headers = secrets.credential.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+    Ok(Target {
+        endpoint,
+        rules,
+        credential: Credential::new(headers, &conf.attribution.prefix)?,
+        tls: Arc::new(secrets.tls.clone()),
+        connect_timeout: conf.timeouts.connect.0,
+        timeout: server.timeout.unwrap_or(conf.timeouts.call).0,
+        http2: server.http2,
+    })
+}
+
 /// What the line needs of a conf.
 #[must_use]
 pub fn settings(inputs: &Inputs<'_>) -> Settings {
@@ -140,6 +175,7 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
         allowed_origins: conf.gateway.allowed_origins.clone(),
         trusted_proxies: conf.gateway.trusted_proxies.clone(),
         attribution_prefix: conf.attribution.prefix.to_ascii_lowercase(),
+        attribution_prefix_written: conf.attribution.prefix.clone(),
         arguments_bytes_max: conf.limits.arguments.0,
         body_bytes_max: conf.limits.request_body.0,
         headers_bytes_max: conf.limits.headers.0,
@@ -155,8 +191,9 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
     }
 }
 
-/// Organization and slug.
 type ToolKey<'a> = (&'a str, &'a str);
+/// A guardrail as written and as compiled.
+type Rule = (Guardrail, Arc<GuardRule>);
 
 struct Compiler<'c, 'i> {
     inputs: &'i Inputs<'i>,
@@ -164,29 +201,10 @@ struct Compiler<'c, 'i> {
     faults: Vec<Fault>,
     /// Plans that are the same list of rules are one plan.
     plans: HashMap<(Arc<str>, Vec<usize>), Arc<GuardPlan>>,
-    known: Known<'i>,
-}
-
-/// What the records say of each server, found once: a policy of many servers is not searched for each of them.
-struct Known<'i> {
-    revisions: HashMap<ToolKey<'i>, Revision>,
+    /// The files' pins, by server and then by tool.
     pins: HashMap<ToolKey<'i>, HashMap<&'i str, &'i Approval>>,
-}
-
-impl<'i> Known<'i> {
-    fn of(records: &'i Records) -> Self {
-        let mut known = Self { revisions: HashMap::new(), pins: HashMap::new() };
-        for found in &records.discoveries {
-            if let Some(revision) = found.revision {
-                known.revisions.entry((&found.organization, &found.server)).or_insert(revision);
-            }
-        }
-        for approval in records.approvals.iter().map(|owned| &owned.value) {
-            let of_server = known.pins.entry((&approval.organization, &approval.server)).or_default();
-            of_server.insert(&approval.tool, approval);
-        }
-        known
-    }
+    /// What discovery settled, by server.
+    discovered: HashMap<ToolKey<'i>, Revision>,
 }
 
 impl Compiler<'_, '_> {
@@ -205,11 +223,12 @@ impl Compiler<'_, '_> {
             let name = organization.value.id.as_str();
             let id: Arc<str> = name.into();
             let rules = self.rules(&id);
+            let engines = self.engines(name);
             let mut list = servers.remove(name).unwrap_or_default();
             list.sort_by(|a, b| a.value.slug.cmp(&b.value.slug));
             let isolated = clashes(&list, &tools);
             let mut policy =
-                OrganizationPolicy { id: Arc::clone(&id), servers: HashMap::new(), exposed: HashMap::new() };
+                OrganizationPolicy { id: Arc::clone(&id), servers: HashMap::new(), exposed: HashMap::new(), engines };
             for server in list {
                 let known = tools.remove(&(name, server.value.slug.as_str())).unwrap_or_default();
                 let Some(server) = self.server(&id, server, &known, (&rules, &isolated)) else { continue };
@@ -234,7 +253,7 @@ impl Compiler<'_, '_> {
     }
 
     /// The organization's guardrails in order; a rule that does not compile is a fault.
-    fn rules(&mut self, organization: &str) -> Vec<(Guardrail, Arc<GuardRule>)> {
+    fn rules(&mut self, organization: &str) -> Vec<Rule> {
         let mut rules = Vec::new();
         for rule in &self.inputs.records.guardrails {
             if rule.value.organization != organization {
@@ -250,12 +269,45 @@ impl Compiler<'_, '_> {
         rules
     }
 
+    /// The organization's external engines; an address that the egress rules do not let through is a fault.
+    fn engines(&mut self, organization: &str) -> HashMap<Arc<str>, Arc<Engine>> {
+        let conf = self.inputs.conf;
+        let rules = Arc::new(egress_rules(conf));
+        let mut engines = HashMap::new();
+        for rule in self.inputs.records.guardrails.iter().filter(|rule| rule.value.organization == organization) {
+            let Detector::Engine { url, timeout } = &rule.value.detector else { continue };
+            let endpoint = match judge_url(url, &rules) {
+                Ok(endpoint) => endpoint,
+                Err(fault) => {
+                    let text = format!("guardrail `{}`: url: {fault}", rule.value.name);
+                    self.faults.push(Fault::error(FileSpan::of(&rule.origin), text));
+                    continue;
+                }
+            };
+            let target = Target {
+                endpoint,
+                rules: Arc::clone(&rules),
+                credential: Credential::default(),
+                tls: Arc::new(TlsOptions::default()),
+                connect_timeout: conf.timeouts.connect.0.min(timeout.0),
+                timeout: timeout.0,
+                http2: false,
+            };
+            let key = (organization.to_owned(), rule.value.name.clone());
+            let known = self.handles.engines.get(&key).filter(|engine| engine.is_at(&target, timeout.0)).cloned();
+            let engine = known.unwrap_or_else(|| Arc::new(Engine::new(target, timeout.0, self.inputs.now_ms)));
+            self.handles.engines.insert(key, Arc::clone(&engine));
+            engines.insert(rule.value.name.as_str().into(), engine);
+        }
+        engines
+    }
+
     fn server(
         &mut self,
         organization: &Arc<str>,
         owned: &Owned<Server>,
         known: &[&ToolRecord],
-        (rules, isolated): (&[(Guardrail, Arc<GuardRule>)], &HashSet<(String, String)>),
+        (rules, isolated): (&[Rule], &HashSet<(String, String)>),
     ) -> Option<ServerPolicy> {
         let server = &owned.value;
         let secrets = self.inputs.secrets.get(&(server.organization.clone(), server.slug.clone()));
@@ -266,9 +318,9 @@ impl Compiler<'_, '_> {
         let upstream = self.handles.upstreams.obtain(full_name, target, self.inputs.now_ms);
         let scope = || Scope::Server(organization.to_string(), server.slug.clone());
         let rate = server.rate_limit.map(|rate| (rate, self.handles.buckets.obtain(scope())));
-        let key = (server.organization.as_str(), server.slug.as_str());
-        let discovered = self.known.revisions.get(&key).copied();
-        let pins = self.known.pins.get(&key).cloned().unwrap_or_default();
+        let name: ToolKey<'_> = (&server.organization, &server.slug);
+        let discovered = self.discovered.get(&name).copied();
+        let pins = self.pins.get(&name).cloned().unwrap_or_default();
         let mut tools = HashMap::new();
         for record in known {
             let clash = isolated.contains(&(server.slug.clone(), record.name.clone()));
@@ -295,125 +347,30 @@ impl Compiler<'_, '_> {
         })
     }
 
-    /// How the server is spoken to. A URL that the egress rules do not let through is a fault of the policy; a secret that
-    /// cannot be read is a warning, and the server refuses the calls that need it.
+    /// How the server is spoken to. A URL that the egress rules do not let through is a fault of a file; a server of the API is
+    /// left out then. A secret that cannot be read is a warning, and the server refuses the calls that need it.
     fn target(&mut self, owned: &Owned<Server>, secrets: &ServerSecrets) -> Option<Target> {
         let (server, conf) = (&owned.value, self.inputs.conf);
-        let origin = || FileSpan::of(&owned.origin);
-        let rules = Arc::new(egress_rules(conf));
+        let origin = FileSpan::of(&owned.origin);
         for why in &secrets.faults {
-            self.faults.push(Fault::warning(origin(), format!("server `{}`: {why}", server.slug)));
+            self.faults.push(Fault::warning(origin.clone(), format!("server `{}`: {why}", server.slug)));
         }
-        let headers = secrets.credential.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let credential = match Credential::new(headers, &conf.attribution.prefix) {
-            Ok(credential) => credential,
-            Err(fault) => {
-                self.faults.push(Fault::error(origin(), format!("server `{}`: {fault}", server.slug)));
-                Credential::default()
-            }
+        let fault = |message: String| match owned.origin {
+            Origin::File { .. } => Fault::error(origin.clone(), message),
+            Origin::Api => Fault::warning(None, message),
         };
-        match judge_url(&server.url, &rules) {
-            Ok(endpoint) => Some(Target {
-                endpoint,
-                rules,
-                credential,
-                tls: Arc::new(secrets.tls.clone()),
-                connect_timeout: conf.timeouts.connect.0,
-                timeout: server.timeout.unwrap_or(conf.timeouts.call).0,
-                http2: server.http2,
-            }),
-            Err(fault) => {
-                let text = format!("server `{}`: url: {fault}", server.slug);
+        match target_of(server, secrets, conf) {
+            Ok(target) => Some(target),
+            Err(TargetFault::Credential(why)) => {
+                self.faults.push(fault(format!("server `{}`: {why}", server.slug)));
+                target_of(server, &ServerSecrets { tls: secrets.tls.clone(), ..ServerSecrets::default() }, conf).ok()
+            }
+            Err(TargetFault::Url(why)) => {
                 let hint = "`egress.allow_http` and `egress.allow_networks` open private servers";
-                self.faults.push(Fault::error(origin(), text).hint(hint));
+                self.faults.push(fault(format!("server `{}`: url: {why}", server.slug)).hint(hint));
                 None
             }
         }
-    }
-
-    fn tool(
-        &mut self,
-        server: &Server,
-        record: &ToolRecord,
-        pin: Option<&Approval>,
-        (rules, clash): (&[(Guardrail, Arc<GuardRule>)], bool),
-    ) -> ToolPolicy {
-        let exposed = name::exposed(&server.slug, &record.name);
-        let state = approval::state(record, pin);
-        let fault = if clash { Some(CLASH.to_owned()) } else { record.fault.clone() };
-        let (schemas, listed) = match (&fault, record.approved.as_ref()) {
-            (Some(fault), _) => (Err(fault.clone()), None),
-            (None, Some(definition)) if state == ToolState::Approved => {
-                let compiled = self.definition(definition, &exposed);
-                (compiled.schemas.clone(), compiled.listed.clone())
-            }
-            _ => (Err("the tool is not approved".to_owned()), None),
-        };
-        ToolPolicy {
-            name: record.name.as_str().into(),
-            class: approval::terms(record, pin).map(|(class, _)| class),
-            state,
-            schemas,
-            listed,
-            input: self.guards(server, record, rules, GuardStage::Input),
-            output: self.guards(server, record, rules, GuardStage::Output),
-            exposed: exposed.into(),
-        }
-    }
-
-    /// Compiles a definition once for as long as it is approved under that name.
-    fn definition(&mut self, definition: &Definition, exposed: &str) -> Arc<Compiled> {
-        let key = (definition.sha256, exposed.to_owned());
-        if let Some(compiled) = self.handles.definitions.get(&key) {
-            return Arc::clone(compiled);
-        }
-        let compiled = Arc::new(compile_definition(&definition.json, exposed));
-        self.handles.definitions.insert(key, Arc::clone(&compiled));
-        compiled
-    }
-
-    /// The rules of a tool and stage, by the project of the key.
-    fn guards(
-        &mut self,
-        server: &Server,
-        tool: &ToolRecord,
-        rules: &[(Guardrail, Arc<GuardRule>)],
-        stage: GuardStage,
-    ) -> Guards {
-        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
-        let applies = |rule: &Guardrail| {
-            (rule.stage == stage || rule.stage == GuardStage::Both)
-                && names(&rule.servers, &server.slug)
-                && names(&rule.tools, &tool.name)
-        };
-        let chosen: Vec<(usize, &Guardrail)> =
-            rules.iter().enumerate().map(|(i, (rule, _))| (i, rule)).filter(|(_, rule)| applies(rule)).collect();
-        let projects: HashSet<&String> = chosen.iter().flat_map(|(_, rule)| &rule.projects).collect();
-        let mut plan_for = |project: Option<&str>| {
-            let list = chosen
-                .iter()
-                .filter(|(_, rule)| rule.projects.is_empty() || project.is_some_and(|p| names(&rule.projects, p)))
-                .map(|(i, _)| *i)
-                .collect();
-            self.plan(&server.organization, rules, list)
-        };
-        Guards {
-            default: plan_for(None),
-            by_project: Arc::new(
-                projects.iter().map(|project| (project.as_str().into(), plan_for(Some(project)))).collect(),
-            ),
-        }
-    }
-
-    fn plan(&mut self, organization: &str, rules: &[(Guardrail, Arc<GuardRule>)], list: Vec<usize>) -> Arc<GuardPlan> {
-        let key = (organization.into(), list);
-        if let Some(plan) = self.plans.get(&key) {
-            return Arc::clone(plan);
-        }
-        let chosen = key.1.iter().filter_map(|i| rules.get(*i)).map(|(_, rule)| Arc::clone(rule)).collect();
-        let plan = Arc::new(GuardPlan { rules: chosen });
-        self.plans.insert(key, Arc::clone(&plan));
-        plan
     }
 }
 
@@ -440,25 +397,6 @@ fn clashes(servers: &[&Owned<Server>], tools: &HashMap<ToolKey<'_>, Vec<&ToolRec
         }
     }
     isolated
-}
-
-fn compile_definition(json: &str, exposed: &str) -> Compiled {
-    let unusable = |why: String| Compiled { schemas: Err(why), listed: None };
-    let Ok(value) = serde_json::from_str(json) else {
-        return unusable("its definition is not valid JSON".to_owned());
-    };
-    let schemas = match ToolSchemas::compile(&value) {
-        Ok(schemas) => Arc::new(schemas),
-        Err(fault) => return unusable(fault.to_string()),
-    };
-    let mut scratch = Vec::new();
-    let Ok(document) = Document::parse(json.as_bytes(), &mut scratch) else {
-        return unusable("its definition is not strict JSON".to_owned());
-    };
-    let tool = document.spanned_root();
-    let own = value.get("name").and_then(serde_json::Value::as_str).unwrap_or("");
-    let under = |name: &str| Revision::ALL.map(|revision| Arc::from(advertise(&tool, name, revision)));
-    Compiled { schemas: Ok(schemas), listed: Some(Arc::new(Listed { exposed: under(exposed), own: under(own) })) }
 }
 
 /// The values by which a credential is found again: whole, and without the scheme before a space.

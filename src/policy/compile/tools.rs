@@ -1,0 +1,125 @@
+//! One tool, compiled: its definition once for as long as it is approved, and the rules that apply to it.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::{CLASH, Compiler, Rule};
+use crate::{
+    model::{
+        jsonrpc::Document,
+        name,
+        records::{Approval, Definition, GuardStage, Guardrail, Server, ToolRecord},
+    },
+    policy::{
+        approval::{self, ToolState},
+        guard::GuardPlan,
+        schema::ToolSchemas,
+        snapshot::{Guards, Listed, ToolPolicy},
+    },
+};
+
+/// A definition, compiled.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) schemas: Result<Arc<ToolSchemas>, String>,
+    pub(super) listed: Option<Arc<Listed>>,
+}
+
+impl Compiler<'_, '_> {
+    pub(super) fn tool(
+        &mut self,
+        server: &Server,
+        record: &ToolRecord,
+        pin: Option<&Approval>,
+        (rules, clash): (&[Rule], bool),
+    ) -> ToolPolicy {
+        let exposed = name::exposed(&server.slug, &record.name);
+        let state = approval::state(record, pin);
+        let fault = if clash { Some(CLASH.to_owned()) } else { record.fault.clone() };
+        let (schemas, listed) = match (&fault, record.approved.as_ref()) {
+            (Some(fault), _) => (Err(fault.clone()), None),
+            (None, Some(definition)) if state == ToolState::Approved => {
+                let compiled = self.definition(definition, &exposed);
+                (compiled.schemas.clone(), compiled.listed.clone())
+            }
+            _ => (Err("the tool is not approved".to_owned()), None),
+        };
+        ToolPolicy {
+            name: record.name.as_str().into(),
+            class: approval::terms(record, pin).map(|(class, _)| class),
+            state,
+            fault: fault.as_deref().map(Into::into),
+            schemas,
+            listed,
+            input: self.guards(server, record, rules, GuardStage::Input),
+            output: self.guards(server, record, rules, GuardStage::Output),
+            exposed: exposed.into(),
+        }
+    }
+
+    /// Compiles a definition once for as long as it is approved under that name.
+    fn definition(&mut self, definition: &Definition, exposed: &str) -> Arc<Compiled> {
+        let key = (definition.sha256, exposed.to_owned());
+        if let Some(compiled) = self.handles.definitions.get(&key) {
+            return Arc::clone(compiled);
+        }
+        let compiled = Arc::new(compile_definition(definition, exposed));
+        self.handles.definitions.insert(key, Arc::clone(&compiled));
+        compiled
+    }
+
+    /// The rules of a tool and stage, by the project of the key.
+    fn guards(&mut self, server: &Server, tool: &ToolRecord, rules: &[Rule], stage: GuardStage) -> Guards {
+        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
+        let applies = |rule: &Guardrail| {
+            (rule.stage == stage || rule.stage == GuardStage::Both)
+                && names(&rule.servers, &server.slug)
+                && names(&rule.tools, &tool.name)
+        };
+        let chosen: Vec<(usize, &Guardrail)> =
+            rules.iter().enumerate().map(|(i, (rule, _))| (i, rule)).filter(|(_, rule)| applies(rule)).collect();
+        let projects: HashSet<&String> = chosen.iter().flat_map(|(_, rule)| &rule.projects).collect();
+        let mut plan_for = |project: Option<&str>| {
+            let list = chosen
+                .iter()
+                .filter(|(_, rule)| rule.projects.is_empty() || project.is_some_and(|p| names(&rule.projects, p)))
+                .map(|(i, _)| *i)
+                .collect();
+            self.plan(&server.organization, rules, list)
+        };
+        Guards {
+            default: plan_for(None),
+            by_project: Arc::new(
+                projects.iter().map(|project| (project.as_str().into(), plan_for(Some(project)))).collect(),
+            ),
+        }
+    }
+
+    fn plan(&mut self, organization: &str, rules: &[Rule], list: Vec<usize>) -> Arc<GuardPlan> {
+        let key = (organization.into(), list);
+        if let Some(plan) = self.plans.get(&key) {
+            return Arc::clone(plan);
+        }
+        let chosen = key.1.iter().filter_map(|i| rules.get(*i)).map(|(_, rule)| Arc::clone(rule)).collect();
+        let plan = Arc::new(GuardPlan { rules: chosen });
+        self.plans.insert(key, Arc::clone(&plan));
+        plan
+    }
+}
+
+fn compile_definition(definition: &Definition, exposed: &str) -> Compiled {
+    let unusable = |why: String| Compiled { schemas: Err(why), listed: None };
+    let Ok(value) = serde_json::from_str(&definition.json) else {
+        return unusable("its definition is not valid JSON".to_owned());
+    };
+    let schemas = match ToolSchemas::compile(&value) {
+        Ok(schemas) => Arc::new(schemas),
+        Err(fault) => return unusable(fault.to_string()),
+    };
+    let mut scratch = Vec::new();
+    if Document::parse(definition.json.as_bytes(), &mut scratch).is_err() {
+        return unusable("its definition is not strict JSON".to_owned());
+    }
+    let own = value.get("name").and_then(serde_json::Value::as_str).unwrap_or("");
+    let listed = Arc::new(Listed::new(Arc::clone(&definition.json), exposed, own));
+    Compiled { schemas: Ok(schemas), listed: Some(listed) }
+}

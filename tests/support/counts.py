@@ -1,0 +1,41 @@
+"""The one table that closes `make test`: how many rows each file of the suite played and how many were wrong.
+
+Reads what `tests/support/mod.rs` noted in target/counts; a file's title is its first line. Fails when a row was wrong, or when
+nothing was noted.
+"""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def title(module):
+    path = ROOT / "tests" / "suite" / f"{module}.rs"
+    first = path.read_text(encoding="utf-8").splitlines()[0] if path.exists() else ""
+    return first.removeprefix("//! ").split(". ")[0].rstrip(".")
+
+
+def main(folder):
+    tables, left_out = {}, []
+    for path in sorted(folder.glob("*.txt")):
+        module, kind = path.name.split(".")[0], path.name.split(".")[-2]
+        if kind == "left-out":
+            left_out += [(module, line) for line in path.read_text(encoding="utf-8").splitlines()]
+            continue
+        played, wrong = map(int, path.read_text(encoding="utf-8").split())
+        have = tables.setdefault(module, [0, 0, 0])
+        have[0] += 1
+        have[1] += played
+        have[2] += wrong
+    print("\n  rows  wrong  table")
+    for module, (_, played, wrong) in sorted(tables.items()):
+        print(f"{played:6}  {wrong:5}  {module}: {title(module)}")
+    played, wrong = sum(t[1] for t in tables.values()), sum(t[2] for t in tables.values())
+    print(f"{played:6}  {wrong:5}  together, in {sum(t[0] for t in tables.values())} tables; {len(left_out)} rows left out")
+    for module, line in left_out:
+        print(f"    left out of {module}: {line}")
+    return 0 if played and not wrong else 1
+
+
+sys.exit(main(pathlib.Path(sys.argv[1])))
