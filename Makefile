@@ -1,6 +1,8 @@
 # make run    the gateway with its demo server, on http://127.0.0.1:8080
 # make test   every test: Rust, the release binary, shipped files, real clients and servers
 # make lint   formatting, clippy, documentation
+# make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
+# make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a minute's worth
 # make conformance   the official MCP conformance suite, against the gateway
 #
 # Needs a Rust toolchain (1.95 or newer). What else is missing is installed, from Debian's packages, and said.
@@ -10,7 +12,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test
+.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -66,6 +68,26 @@ lint-clippy: tools-build
 lint-doc: tools-build
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
+bench: tools-build tools-bench
+	$(CARGO) bench --locked --bench line
+	$(CARGO) bench --locked --bench compile
+	$(PYTHON) benches/count.py --all
+
+# Fails if a case of benches/line.rs costs more than 3 % more instructions than benches/baseline.json says.
+bench-check: tools-build tools-bench
+	$(PYTHON) benches/count.py --check
+
+# Writes the counts as the new baseline: with the change that moved them, and with a line in benches/README.md.
+bench-baseline: tools-build tools-bench
+	$(PYTHON) benches/count.py --write
+
+load-build: tools-build
+	$(CARGO) build --release --locked --features load
+
+# Some six minutes, or one with QUICK=1; SOAK=3600 for an hour's soak. Reports in load/results.
+load: load-build tools-load
+	$(PYTHON) load/run.py $(if $(QUICK),--quick) $(if $(SOAK),--soak $(SOAK))
+
 clean:
 	$(CARGO) clean
 
@@ -95,5 +117,19 @@ tools-test:
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
 	$(call install,for the real MCP clients and servers of the tests)
+
+tools-bench:
+	@missing=; \
+	command -v $(PYTHON) >/dev/null || missing="$$missing python3"; \
+	command -v valgrind >/dev/null || missing="$$missing valgrind"; \
+	$(call install,to count instructions)
+
+tools-load:
+	@missing=; \
+	command -v $(PYTHON) >/dev/null || missing="$$missing python3"; \
+	command -v nginx >/dev/null || missing="$$missing nginx-light"; \
+	command -v wrk >/dev/null || missing="$$missing wrk"; \
+	command -v taskset >/dev/null || missing="$$missing util-linux"; \
+	$(call install,for the baselines of the load test)
 
 comma := ,
