@@ -4,7 +4,7 @@
 //! content and outputSchema; then the guardrails, and after a redaction the outputSchema again; last the caller's revision.
 
 use super::{
-    Admitted, Asked,
+    Admitted, Asked, Subject,
     arguments::against,
     fit,
     input::{Note, Screened},
@@ -89,37 +89,52 @@ fn judged(exchange: &mut Exchange<'_>, document: &Document<'_>, result: &Spanned
     let unavailable = |cause| Refusal::UpstreamUnavailable(cause);
     match result.node.get("resultType").map(|kind| kind.as_str()) {
         None | Some(Some("complete")) => {}
-        Some(Some("input_required")) => return input_required(exchange, document, result),
+        Some(Some("input_required")) if exchange.call.checked.subject.is_multi_round() => {
+            return input_required(exchange, document, result);
+        }
         Some(_) => return Err(unavailable(Unavailable::NotMcp)),
     }
     valid(exchange, result)?;
     match screened(exchange, document, result)? {
-        None => Ok(fit::complete(exchange.asked, exchange.settings, document, result)),
+        None => Ok(fitted(exchange, document, result)),
         Some(bytes) => {
             let mut scratch = Vec::new();
             let document = Document::parse(&bytes, &mut scratch).map_err(|_| Refusal::Internal)?;
             let result = document.spanned_root();
             valid(exchange, &result)?;
-            Ok(fit::complete(exchange.asked, exchange.settings, &document, &result))
+            Ok(fitted(exchange, &document, &result))
         }
     }
 }
 
-/// `content` is there, and `structuredContent` matches the approved outputSchema.
-fn valid(exchange: &Exchange<'_>, result: &Spanned<'_>) -> Result<(), Refusal> {
-    let invalid = |rule: &str| Err(Refusal::ResultInvalid(vec![rule.to_owned()]));
-    match result.node.get("content").map(Node::kind) {
-        Some(Kind::Array) => {}
-        Some(_) => return invalid("/content: must be an array"),
-        None => return invalid("/content: is missing"),
+fn fitted(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spanned<'_>) -> Vec<u8> {
+    match &exchange.call.checked.subject {
+        Subject::Tool(_) => fit::complete(exchange.asked, exchange.settings, document, result),
+        Subject::Passed { method, .. } => fit::passed((exchange.asked, method), exchange.settings, document, result),
     }
-    let schema = match &exchange.call.checked.tool.schemas {
-        Ok(schemas) => schemas.output.as_ref(),
-        Err(_) => None,
+}
+
+/// What a result of its kind must have is there, and `structuredContent` matches the approved outputSchema.
+fn valid(exchange: &Exchange<'_>, result: &Spanned<'_>) -> Result<(), Refusal> {
+    let invalid = |rule: String| Err(Refusal::ResultInvalid(vec![rule]));
+    let (member, kind) = match &exchange.call.checked.subject {
+        Subject::Tool(_) => ("content", Kind::Array),
+        Subject::Passed { method, .. } => method.answer,
+    };
+    match result.node.get(member).map(Node::kind) {
+        Some(found) if found == kind => {}
+        Some(_) => {
+            return invalid(format!("/{member}: must be an {}", if kind == Kind::Array { "array" } else { "object" }));
+        }
+        None => return invalid(format!("/{member}: is missing")),
+    }
+    let schema = match &exchange.call.checked.subject {
+        Subject::Tool(tool) => tool.schemas.as_ref().ok().and_then(|schemas| schemas.output.as_ref()),
+        Subject::Passed { .. } => None,
     };
     let Some(schema) = schema.filter(|_| !is_error(result)) else { return Ok(()) };
     match result.get("structuredContent") {
-        None => invalid("/structuredContent: is missing"),
+        None => invalid("/structuredContent: is missing".to_owned()),
         Some(structured) => against(schema, &structured).map_err(|rules| {
             Refusal::ResultInvalid(rules.into_iter().map(|rule| format!("/structuredContent{rule}")).collect())
         }),
@@ -132,7 +147,12 @@ fn screened(
     document: &Document<'_>,
     part: &Spanned<'_>,
 ) -> Result<Option<Vec<u8>>, Refusal> {
-    let plan = exchange.call.checked.tool.output.plan(&exchange.key.project);
+    let checked = &exchange.call.checked;
+    let rules = match (&checked.subject, &checked.server.passing) {
+        (Subject::Tool(tool), _) => &tool.output,
+        (Subject::Passed { .. }, [_, output]) => output,
+    };
+    let plan = rules.plan(&exchange.key.project);
     if plan.is_empty() {
         return Ok(None);
     }
@@ -177,13 +197,11 @@ fn seal_and_fit(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spann
     let checked = &exchange.call.checked;
     let sealed = match result.get("requestState") {
         None => None,
-        Some(state) => Some(seal::seal(
-            &exchange.settings.state_key,
-            state.raw(),
-            &exchange.key.id,
-            &checked.tool,
-            (&checked.arguments, exchange.nonce),
-        )?),
+        Some(state) => {
+            let (key_id, server) = (&exchange.key.id, &checked.server);
+            let call = seal::Call { key_id, server, subject: &checked.subject, arguments: &checked.arguments };
+            Some(seal::seal(&exchange.settings.state_key, state.raw(), &call, exchange.nonce)?)
+        }
     };
     Ok(fit::input_required(exchange.settings, document, result, sealed))
 }
@@ -227,10 +245,34 @@ pub fn rejected(exchange: &mut Exchange<'_>, code: i32, message: &str, data: Opt
             return Refusal::MissingCapability { required: required.text().to_owned() };
         }
         if exchange.call.checked.meta.is_retry() {
-            return Refusal::Relayed { code, message };
+            return Refusal::Relayed { code, message, uri: None };
         }
     }
-    Refusal::UpstreamRejected(message)
+    match &exchange.call.checked.subject {
+        Subject::Tool(_) => Refusal::UpstreamRejected(message),
+        Subject::Passed { name, .. } => passed_error(exchange.asked.era, (code, message), (name.as_deref(), data)),
+    }
+}
+
+/// An error about a request that is passed through. What the server says of the caller's `params` is the caller's to read in
+/// the protocol's own form: there is no such method, prompt or resource. All else is a refusal.
+fn passed_error(
+    era: Option<Era>,
+    (code, message): (i32, String),
+    (name, data): (Option<&str>, Option<&Spanned<'_>>),
+) -> Refusal {
+    /// "Resource not found" before 2026-07-28.
+    const NOT_FOUND: i32 = -32002;
+    let uri = data.and_then(|data| data.node.get("uri")).and_then(Node::as_str).filter(|uri| name == Some(*uri));
+    match code {
+        -32601 => Refusal::MethodNotFound,
+        -32602 => Refusal::Relayed { code, message, uri: uri.map(str::to_owned) },
+        NOT_FOUND if era == Some(Era::Modern) => {
+            Refusal::Relayed { code: -32602, message, uri: name.map(str::to_owned) }
+        }
+        NOT_FOUND => Refusal::Relayed { code, message, uri: uri.map(str::to_owned) },
+        _ => Refusal::UpstreamRejected(message),
+    }
 }
 
 /// Cleans a server's text, screens it like a result, and cuts it.

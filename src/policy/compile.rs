@@ -278,6 +278,8 @@ impl Compiler<'_, '_> {
             rate,
             max_in_flight: server.max_in_flight,
             mask,
+            passthrough: server.passthrough.clone(),
+            passing: [GuardStage::Input, GuardStage::Output].map(|stage| self.guards(server, None, rules, stage)),
             upstream,
             tools,
         })
@@ -343,8 +345,8 @@ impl Compiler<'_, '_> {
             state,
             schemas,
             listed,
-            input: self.guards(server, record, rules, GuardStage::Input),
-            output: self.guards(server, record, rules, GuardStage::Output),
+            input: self.guards(server, Some(&record.name), rules, GuardStage::Input),
+            output: self.guards(server, Some(&record.name), rules, GuardStage::Output),
             exposed: exposed.into(),
         }
     }
@@ -360,11 +362,11 @@ impl Compiler<'_, '_> {
         compiled
     }
 
-    /// The rules of a tool and stage, by the project of the key.
+    /// The rules of a tool and stage, by the project of the key; without a tool those that name none.
     fn guards(
         &mut self,
         server: &Server,
-        tool: &ToolRecord,
+        tool: Option<&str>,
         rules: &[(Guardrail, Arc<GuardRule>)],
         stage: GuardStage,
     ) -> Guards {
@@ -372,7 +374,7 @@ impl Compiler<'_, '_> {
         let applies = |rule: &Guardrail| {
             (rule.stage == stage || rule.stage == GuardStage::Both)
                 && names(&rule.servers, &server.slug)
-                && names(&rule.tools, &tool.name)
+                && tool.map_or(rule.tools.is_empty(), |tool| names(&rule.tools, tool))
         };
         let chosen: Vec<(usize, &Guardrail)> =
             rules.iter().enumerate().map(|(i, (rule, _))| (i, rule)).filter(|(_, rule)| applies(rule)).collect();

@@ -20,7 +20,7 @@ use crate::{
     model::{
         id::KeyDigest,
         mcp::Revision,
-        records::{Class, SessionMode},
+        records::{Class, Passthrough, SessionMode},
         units::Rate,
     },
     refusal::Refusal,
@@ -228,6 +228,10 @@ pub struct ServerPolicy {
     pub max_in_flight: u32,
     /// Finds the credential that we hold in whatever the server sends.
     pub mask: CredentialMask,
+    /// What its own endpoint passes through beside tools.
+    pub passthrough: Vec<Passthrough>,
+    /// Rules on what is passed through, on the way in and on the way out: those that name no tool.
+    pub passing: [Guards; 2],
     /// How it is spoken to; lives on across snapshots.
     pub upstream: Arc<Upstream>,
     /// Every tool ever recorded, by the server's own name.
