@@ -218,12 +218,15 @@ pub enum Refusal {
     InvalidParams(&'static str),
     /// `_meta` lacks a required key (§3): 400 to a modern caller.
     MissingMeta(&'static str),
-    /// A server's own JSON-RPC error on a multi-round-trip retry (§4 `upstream_rejected`).
+    /// A server's own JSON-RPC error on a multi-round-trip retry (§4 `upstream_rejected`), or about the `params` of a request that
+    /// is passed through.
     Relayed {
         /// The server's code.
         code: i32,
         /// The server's message, cleaned and cut.
         message: String,
+        /// The caller's own `uri`, of which the server says that there is no such resource.
+        uri: Option<String>,
     },
     /// The gateway's own fault (§3).
     Internal,
@@ -278,6 +281,20 @@ pub struct Voice<'a> {
     pub console: &'a str,
     /// `attribution.prefix`, as written.
     pub prefix: &'a str,
+    /// Not of a tool, but of a request that is passed through: `tool` is its method.
+    pub passed: bool,
+}
+
+impl Voice<'_> {
+    /// After the server was reached; without the full stop.
+    const fn ran(&self) -> &'static str {
+        if self.passed { "The server may already have acted on it" } else { "The tool may already have run" }
+    }
+
+    /// Before the server was reached; without the full stop.
+    const fn unsent(&self) -> &'static str {
+        if self.passed { "The request was not sent" } else { "The tool was not called" }
+    }
 }
 
 /// The longest tool name in a message, in characters (contract §4).
@@ -436,6 +453,7 @@ impl Refusal {
 
     fn tool_message(&self, voice: &Voice<'_>) -> String {
         let Voice { tool, product, console, .. } = *voice;
+        let (ran, unsent) = (voice.ran(), voice.unsent());
         let tool = &cut(tool, NAME_CHARS_MAX);
         match self {
             Self::ToolNotAllowed => format!(
@@ -449,36 +467,36 @@ impl Refusal {
             ),
             Self::InvalidArguments(fault) => argument_message(fault, tool, voice),
             Self::GuardrailBlocked { side: Side::Input, detector } => format!(
-                "A guardrail of {product} blocked this call of `{tool}`: the detector `{detector}` matched its arguments. The tool was not called; an admin can review the rule in {console}. Do not retry until then."
+                "A guardrail of {product} blocked this call of `{tool}`: the detector `{detector}` matched its arguments. {unsent}; an admin can review the rule in {console}. Do not retry until then."
             ),
             Self::GuardrailBlocked { side: Side::Output, detector } => format!(
-                "A guardrail of {product} withheld the result of `{tool}`: the detector `{detector}` matched it. The tool may already have run; an admin can review the rule in {console}. Do not retry until then."
+                "A guardrail of {product} withheld the result of `{tool}`: the detector `{detector}` matched it. {ran}; an admin can review the rule in {console}. Do not retry until then."
             ),
             Self::GuardrailUnavailable(Side::Input) => format!(
-                "{product} could not check the arguments of `{tool}`, because a guardrail engine failed. The tool was not called; an admin can see the engine's state in {console}. Do not retry until then."
+                "{product} could not check the arguments of `{tool}`, because a guardrail engine failed. {unsent}; an admin can see the engine's state in {console}. Do not retry until then."
             ),
             Self::GuardrailUnavailable(Side::Output) => format!(
-                "{product} could not check the result of `{tool}`, because a guardrail engine failed. The tool may already have run; an admin can see the engine's state in {console}. Do not retry until then."
+                "{product} could not check the result of `{tool}`, because a guardrail engine failed. {ran}; an admin can see the engine's state in {console}. Do not retry until then."
             ),
             Self::UpstreamUnavailable(cause) => unavailable_message(*cause, tool, voice),
-            Self::UpstreamTimeout { sent: true } => format!(
-                "`{tool}` did not answer within its time limit. The tool may already have run. You may retry with backoff."
-            ),
-            Self::UpstreamTimeout { sent: false } => format!(
-                "The time limit of `{tool}` passed before the tool could be called. You may retry with backoff."
-            ),
+            Self::UpstreamTimeout { sent: true } => {
+                format!("`{tool}` did not answer within its time limit. {ran}. You may retry with backoff.")
+            }
+            Self::UpstreamTimeout { sent: false } => {
+                format!("The time limit of `{tool}` passed before it could be called. You may retry with backoff.")
+            }
             Self::Stopping { sent: true } => format!(
-                "{product} is being stopped and could not wait any longer for `{tool}`. The tool may already have run. You may retry with backoff."
+                "{product} is being stopped and could not wait any longer for `{tool}`. {ran}. You may retry with backoff."
             ),
             Self::Stopping { sent: false } => format!(
                 "{product} is being stopped before `{tool}` could be called. The tool was not called. You may retry with backoff."
             ),
             Self::UpstreamRejected(message) => rejected_message(message, tool),
             Self::ResultTooLarge { limit } => format!(
-                "The result of `{tool}` is larger than the limit of {limit} bytes and was withheld. The tool may already have run. Change the arguments to ask for less."
+                "The result of `{tool}` is larger than the limit of {limit} bytes and was withheld. {ran}. Change the arguments to ask for less."
             ),
             Self::ResultInvalid(rules) => format!(
-                "{product} withheld the result of `{tool}`, because it is not valid: {}. The tool may already have run. An admin can report this to the server's owner.",
+                "{product} withheld the result of `{tool}`, because it is not valid: {}. {ran}. An admin can report this to the server's owner.",
                 rules.join("; ")
             ),
             _ => String::new(),
@@ -528,34 +546,31 @@ fn rejected_message(message: &str, tool: &str) -> String {
 fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> String {
     let (product, console) = (voice.product, voice.console);
     let retry = "You may retry with backoff.";
-    let ran = if cause.reached() { "The tool may already have run." } else { "The tool was not called." };
+    let unsent = voice.unsent();
+    let ran = if cause.reached() { voice.ran() } else { unsent };
     let what = match cause {
         Unavailable::Connect => {
-            return format!("{product} could not connect to the server of `{tool}`. The tool was not called. {retry}");
+            return format!("{product} could not connect to the server of `{tool}`. {unsent}. {retry}");
         }
         Unavailable::Session => {
-            return format!(
-                "{product} could not open a session with the server of `{tool}`. The tool was not called. {retry}"
-            );
+            return format!("{product} could not open a session with the server of `{tool}`. {unsent}. {retry}");
         }
         Unavailable::BreakerOpen => {
             return format!(
-                "The server of `{tool}` has been failing, so {product} does not call it at the moment. The tool was not called. {retry}"
+                "The server of `{tool}` has been failing, so {product} does not call it at the moment. {unsent}. {retry}"
             );
         }
         Unavailable::Busy => {
-            return format!(
-                "The server of `{tool}` is at its limit of running calls. The tool was not called. {retry}"
-            );
+            return format!("The server of `{tool}` is at its limit of running calls. {unsent}. {retry}");
         }
         Unavailable::NotListed => {
             return format!(
-                "The server of `{tool}` has not listed its tools for too long, so {product} does not call it. The tool was not called. {retry}"
+                "The server of `{tool}` has not listed its tools for too long, so {product} does not call it. {unsent}. {retry}"
             );
         }
         Unavailable::CredentialRefused { .. } => {
             return format!(
-                "The server of `{tool}` refused the credential that {product} holds. {ran} An admin must replace the credential in {console}: do not retry until then."
+                "The server of `{tool}` refused the credential that {product} holds. {ran}. An admin must replace the credential in {console}: do not retry until then."
             );
         }
         Unavailable::RateLimited { .. } => "is limiting the rate of calls",
@@ -566,7 +581,7 @@ fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> Str
         Unavailable::NotMcp => "sent something that is not a valid MCP answer",
         Unavailable::CapabilityNotDeclared => "asked for a client capability that the caller did not declare",
     };
-    format!("The server of `{tool}` {what}. {ran} {retry}")
+    format!("The server of `{tool}` {what}. {ran}. {retry}")
 }
 
 /// Cuts `text` to `chars` characters.

@@ -3,6 +3,7 @@
 
 use super::{
     Asked, hello,
+    pass::Method,
     rewrite::{ObjectEdit, Splice, apply},
 };
 use crate::{
@@ -40,6 +41,45 @@ pub(super) fn complete(asked: &Asked, settings: &Settings, document: &Document<'
             && let Some(content) = result.get("content")
         {
             links_to_text(&content, &mut splices);
+        }
+    }
+    splices.extend(edit.splices(result));
+    apply(document.raw(), result.span.clone(), splices)
+}
+
+/// Fits the result of a request that is passed through. Whether it may be cached for others is not the server's to say: the
+/// endpoint is there only for keys that it is granted to.
+#[must_use]
+pub(super) fn passed(
+    (asked, method): (&Asked, &Method),
+    settings: &Settings,
+    document: &Document<'_>,
+    result: &Spanned<'_>,
+) -> Vec<u8> {
+    let revision = asked.revision.unwrap_or(Revision::MODERN);
+    let mut edit = ObjectEdit::default();
+    let mut splices = Vec::new();
+    if revision.era() == Era::Modern {
+        if result.get("resultType").is_none() {
+            edit.set("resultType", b"\"complete\"".to_vec());
+        }
+        if method.cacheable {
+            if result.node.get("ttlMs").and_then(Node::as_u64).is_none() {
+                edit.set("ttlMs", b"0".to_vec());
+            }
+            edit.set("cacheScope", b"\"private\"".to_vec());
+        }
+        own_meta(settings, result, &mut edit, &mut splices);
+    } else {
+        for name in ["resultType", "ttlMs", "cacheScope"] {
+            edit.remove(name);
+        }
+        foreign_meta(result, &mut splices);
+        if revision < Revision::V2025_06_18
+            && let Some(messages) = result.get("messages")
+        {
+            let contents = messages.items().filter_map(|message| message.get("content"));
+            contents.for_each(|content| link_to_text(&content, &mut splices));
         }
     }
     splices.extend(edit.splices(result));
@@ -112,18 +152,20 @@ fn mirror(content: &Spanned<'_>, structured: &Spanned<'_>, splices: &mut Vec<Spl
 
 /// 2025-03-26 has no `resource_link` block: its address as text.
 fn links_to_text(content: &Spanned<'_>, splices: &mut Vec<Splice>) {
-    for block in content.items() {
-        if block.node.get("type").and_then(Node::as_str) != Some("resource_link") {
-            continue;
-        }
-        let uri = block.node.get("uri").and_then(Node::as_str).unwrap_or("");
-        let text = match block.node.get("name").and_then(Node::as_str) {
-            Some(name) => format!("{name}: {uri}"),
-            None => uri.to_owned(),
-        };
-        let mut with = b"{\"type\":\"text\",\"text\":".to_vec();
-        write_string(&mut with, &text);
-        with.push(b'}');
-        splices.push(Splice { span: block.span.clone(), with });
+    content.items().for_each(|block| link_to_text(&block, splices));
+}
+
+fn link_to_text(block: &Spanned<'_>, splices: &mut Vec<Splice>) {
+    if block.node.get("type").and_then(Node::as_str) != Some("resource_link") {
+        return;
     }
+    let uri = block.node.get("uri").and_then(Node::as_str).unwrap_or("");
+    let text = match block.node.get("name").and_then(Node::as_str) {
+        Some(name) => format!("{name}: {uri}"),
+        None => uri.to_owned(),
+    };
+    let mut with = b"{\"type\":\"text\",\"text\":".to_vec();
+    write_string(&mut with, &text);
+    with.push(b'}');
+    splices.push(Splice { span: block.span.clone(), with });
 }

@@ -1,12 +1,12 @@
 //! What the gateway answers of itself: `initialize`, `ping`, `server/discover` (contract §3, `mcp.md` A.2, A.3, B).
 
-use super::parse::Request;
+use super::{parse::Request, pass};
 use crate::{
     model::{
         jsonrpc::{Node, write_string},
         mcp::{Era, META_SERVER_INFO, Revision},
     },
-    policy::snapshot::Settings,
+    policy::snapshot::{Settings, ViewServer},
     refusal::Refusal,
 };
 
@@ -37,14 +37,19 @@ pub fn server_meta(settings: &Settings) -> Vec<u8> {
 ///
 /// # Refuses
 /// - [`Refusal::InvalidParams`]: `protocolVersion` is missing or not a string.
-pub fn initialize(settings: &Settings, request: &Request<'_>) -> Result<Vec<u8>, Refusal> {
+pub fn initialize(
+    settings: &Settings,
+    granted: Option<&ViewServer>,
+    request: &Request<'_>,
+) -> Result<Vec<u8>, Refusal> {
     let asked = request.param("protocolVersion").map(|version| version.node);
     let Some(asked) = asked.and_then(Node::as_str) else {
         return Err(Refusal::InvalidParams("`protocolVersion` must be a string"));
     };
     let revision = Revision::parse(asked).filter(|r| r.era() == Era::Legacy).unwrap_or(Revision::LATEST_LEGACY);
-    let mut out = format!("{{\"protocolVersion\":\"{revision}\",\"capabilities\":{{\"tools\":{{}}}},\"serverInfo\":")
-        .into_bytes();
+    let mut out = format!("{{\"protocolVersion\":\"{revision}\",\"capabilities\":").into_bytes();
+    out.extend_from_slice(&capabilities(granted));
+    out.extend_from_slice(b",\"serverInfo\":");
     out.extend_from_slice(&server_info(settings));
     out.push(b'}');
     Ok(out)
@@ -52,15 +57,21 @@ pub fn initialize(settings: &Settings, request: &Request<'_>) -> Result<Vec<u8>,
 
 /// The result of `server/discover`; private, since a server's own endpoint is there only for keys that it is granted to.
 #[must_use]
-pub fn discover(settings: &Settings) -> Vec<u8> {
-    let mut out = format!(
-        "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{}\"],\"capabilities\":{{\"tools\":{{}}}},\"ttlMs\":0,\"cacheScope\":\"private\",",
-        Revision::MODERN
-    )
-    .into_bytes();
+pub fn discover(settings: &Settings, granted: Option<&ViewServer>) -> Vec<u8> {
+    let mut out =
+        format!("{{\"resultType\":\"complete\",\"supportedVersions\":[\"{}\"],\"capabilities\":", Revision::MODERN)
+            .into_bytes();
+    out.extend_from_slice(&capabilities(granted));
+    out.extend_from_slice(b",\"ttlMs\":0,\"cacheScope\":\"private\",");
     out.extend_from_slice(&server_meta(settings));
     out.push(b'}');
     out
+}
+
+/// What an endpoint serves: tools, and on a server's own what that one passes through.
+fn capabilities(granted: Option<&ViewServer>) -> Vec<u8> {
+    let beside = granted.map(|granted| pass::capabilities(&granted.server)).unwrap_or_default();
+    format!("{{\"tools\":{{}}{beside}}}").into_bytes()
 }
 
 /// The result of `ping`, legacy only.

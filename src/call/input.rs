@@ -140,16 +140,47 @@ pub fn screen(
         return Ok(screened);
     }
     if let Some(arguments) = arguments
-        && let Some(splices) = screened.judge(plan, document, arguments, Side::Input)?
+        && let Some(splices) = part(&mut screened, plan, document, (arguments, true))?
     {
         screened.redacted = Some(apply(document.raw(), arguments.span.clone(), splices));
     }
-    for beside in [request.meta.clone(), request.param("inputResponses")].into_iter().flatten() {
-        if screened.judge(plan, document, &beside, Side::Input)?.is_some() {
-            return Err(Refusal::GuardrailBlocked { side: Side::Input, detector: screened.detector });
-        }
-    }
+    beside(&mut screened, plan, document, request)?;
     Ok(screened)
+}
+
+/// Screens one part of a request; the splices that redact it, if it `may_change`.
+///
+/// # Refuses
+/// - [`Refusal::GuardrailBlocked`], also where a redaction cannot be carried out; [`Refusal::GuardrailUnavailable`]
+pub(super) fn part(
+    screened: &mut Screened,
+    plan: &GuardPlan,
+    document: &Document<'_>,
+    (part, may_change): (&Spanned<'_>, bool),
+) -> Result<Option<Vec<Splice>>, Refusal> {
+    if plan.is_empty() {
+        return Ok(None);
+    }
+    match screened.judge(plan, document, part, Side::Input)? {
+        Some(_) if !may_change => Err(Refusal::GuardrailBlocked { side: Side::Input, detector: screened.detector }),
+        splices => Ok(splices),
+    }
+}
+
+/// Screens what goes along with a request: `_meta` and `inputResponses`. It is never redacted.
+///
+/// # Refuses
+/// - as [`part`]
+pub(super) fn beside(
+    screened: &mut Screened,
+    plan: &GuardPlan,
+    document: &Document<'_>,
+    request: &Request<'_>,
+) -> Result<(), Refusal> {
+    for beside in [request.meta.clone(), request.param("inputResponses")].into_iter().flatten() {
+        part(screened, plan, document, (&beside, false))?;
+    }
+    Ok(())
 }
 
 /// Checks redacted arguments against the inputSchema again.

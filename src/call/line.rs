@@ -9,7 +9,7 @@ use http::HeaderMap;
 use super::{
     Now, arguments, headers, hello, input, list,
     parse::{self, Message, Request},
-    resolve, seal, throttle,
+    pass, resolve, seal, throttle,
 };
 use crate::{
     model::{
@@ -49,6 +49,8 @@ pub struct Asked {
     pub server: Option<Arc<ServerPolicy>>,
     /// The tool that was resolved.
     pub tool: Option<Arc<ToolPolicy>>,
+    /// It is no call of a tool, but passed through: its refusals are JSON-RPC errors.
+    pub passed: bool,
 }
 
 /// What becomes of a request that nothing refused.
@@ -67,9 +69,9 @@ pub enum Admission {
 pub struct Checked {
     /// The server.
     pub server: Arc<ServerPolicy>,
-    /// The tool.
-    pub tool: Arc<ToolPolicy>,
-    /// The arguments, byte for byte what was checked.
+    /// What the server is asked for.
+    pub subject: Subject,
+    /// The arguments, byte for byte what was checked; of a request that is passed through all that is passed on of its `params`.
     pub arguments: Vec<u8>,
     /// What goes along with them.
     pub meta: Meta,
@@ -77,6 +79,55 @@ pub struct Checked {
     pub params: Vec<(String, String)>,
     /// What the guardrails on the way in found, for metrics and log.
     pub screened: input::Screened,
+}
+
+/// What a server is asked for.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A call of a tool.
+    Tool(Arc<ToolPolicy>),
+    /// A request that is passed through.
+    Passed {
+        /// Its method.
+        method: &'static pass::Method,
+        /// What `Mcp-Name` says, if the method has one.
+        name: Option<String>,
+    },
+}
+
+impl Subject {
+    /// The method, as on the wire.
+    #[must_use]
+    pub const fn method(&self) -> &'static str {
+        match self {
+            Self::Tool(_) => "tools/call",
+            Self::Passed { method, .. } => method.name,
+        }
+    }
+
+    /// What `Mcp-Name` says to the server.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Tool(tool) => Some(&tool.name),
+            Self::Passed { name, .. } => name.as_deref(),
+        }
+    }
+
+    /// What engines and logs call it: the tool's own name, or the method.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        self.name().unwrap_or_else(|| self.method())
+    }
+
+    /// Whether it may be answered `input_required`.
+    #[must_use]
+    pub const fn is_multi_round(&self) -> bool {
+        match self {
+            Self::Tool(_) => true,
+            Self::Passed { method, .. } => method.multi_round,
+        }
+    }
 }
 
 /// What a call says besides name and arguments; JSON as written.
@@ -140,11 +191,24 @@ pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Ask
         ("tools/list", _) => {
             list::result(caller.snapshot, &caller.key.view, caller.granted, &request).map(Admission::Answered)
         }
-        ("server/discover", Era::Modern) => Ok(Admission::Answered(hello::discover(settings))),
-        ("initialize", Era::Legacy) => hello::initialize(settings, &request).map(Admission::Answered),
+        ("server/discover", Era::Modern) => Ok(Admission::Answered(hello::discover(settings, caller.granted))),
+        ("initialize", Era::Legacy) => hello::initialize(settings, caller.granted, &request).map(Admission::Answered),
         ("ping", Era::Legacy) => Ok(Admission::Answered(hello::ping())),
-        _ => Err(Refusal::MethodNotFound),
+        (name, _) => passed(caller, pass::method(name).ok_or(Refusal::MethodNotFound)?, (&document, &request), asked),
     }
+}
+
+fn passed(
+    caller: &Caller<'_>,
+    method: &'static pass::Method,
+    message: (&Document<'_>, &Request<'_>),
+    asked: &mut Asked,
+) -> Result<Admission, Refusal> {
+    let server = pass::server(caller, method)?;
+    asked.server = Some(Arc::clone(server));
+    asked.tool_name = Some(method.name.to_owned());
+    asked.passed = true;
+    pass::check(caller, server, method, message).map(|checked| Admission::Call(Box::new(checked)))
 }
 
 fn call(
@@ -220,9 +284,10 @@ fn finish(
     arguments: Vec<u8>,
     screened: input::Screened,
 ) -> Result<Checked, Refusal> {
-    let meta = meta(caller, tool, request, &arguments)?;
+    let subject = Subject::Tool(Arc::clone(tool));
+    let meta = meta(caller, &subject, (server, request), &arguments)?;
     let params = params(tool, &arguments);
-    Ok(Checked { server: Arc::clone(server), tool: Arc::clone(tool), arguments, meta, params, screened })
+    Ok(Checked { server: Arc::clone(server), subject, arguments, meta, params, screened })
 }
 
 /// The `Mcp-Param-*` texts of the checked arguments, for a modern server.
@@ -245,7 +310,15 @@ fn params(tool: &ToolPolicy, arguments: &[u8]) -> Vec<(String, String)> {
 }
 
 /// What is forwarded of `_meta`: an allow-list (`mcp.md` A.2), and the multi-round-trip members.
-fn meta(caller: &Caller<'_>, tool: &ToolPolicy, request: &Request<'_>, arguments: &[u8]) -> Result<Meta, Refusal> {
+///
+/// # Refuses
+/// - [`Refusal::InvalidParams`]
+pub(super) fn meta(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    (server, request): (&ServerPolicy, &Request<'_>),
+    arguments: &[u8],
+) -> Result<Meta, Refusal> {
     let mut meta = Meta::default();
     if let Some(sent) = &request.meta {
         if let Some(token) = sent.get("progressToken") {
@@ -262,10 +335,11 @@ fn meta(caller: &Caller<'_>, tool: &ToolPolicy, request: &Request<'_>, arguments
             meta.capabilities = sent.get(META_CLIENT_CAPABILITIES).map(|c| c.raw().to_vec());
         }
     }
-    if request.era == Era::Modern {
+    if request.era == Era::Modern && subject.is_multi_round() {
         if let Some(state) = request.param("requestState") {
             let state = state.node.as_str().ok_or(Refusal::InvalidParams("`requestState` must be a string"))?;
-            let opened = seal::open(&caller.snapshot.settings.state_key, state, &caller.key.id, tool, arguments)?;
+            let call = seal::Call { key_id: &caller.key.id, server, subject, arguments };
+            let opened = seal::open(&caller.snapshot.settings.state_key, state, &call)?;
             meta.request_state = Some(opened);
         }
         if let Some(responses) = request.param("inputResponses") {
@@ -317,5 +391,6 @@ pub fn charge(checked: Checked, settings: &Settings, now: Now) -> Result<Admitte
 /// The `method` label of contract §11.
 fn method_label(method: &str) -> &'static str {
     const KNOWN: [&str; 5] = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
-    KNOWN.into_iter().find(|known| *known == method).unwrap_or("_other")
+    let known = KNOWN.into_iter().find(|known| *known == method);
+    known.or_else(|| pass::method(method).map(|method| method.name)).unwrap_or("_other")
 }

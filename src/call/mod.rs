@@ -15,13 +15,14 @@ mod line;
 pub mod list;
 pub mod output;
 pub mod parse;
+pub mod pass;
 pub mod resolve;
 pub mod rewrite;
 pub mod route;
 pub mod seal;
 pub mod throttle;
 
-pub use line::{Admission, Admitted, Asked, Caller, Checked, Meta, admit, charge};
+pub use line::{Admission, Admitted, Asked, Caller, Checked, Meta, Subject, admit, charge};
 
 /// The time of a decision, as handed in by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

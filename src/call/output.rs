@@ -4,7 +4,7 @@
 //! content and outputSchema; then the guardrails, and after a redaction the outputSchema again; last the caller's revision.
 
 use super::{
-    Admitted, Asked,
+    Admitted, Asked, Subject,
     arguments::against,
     fit,
     input::{Asking, Note, Screened},
@@ -19,7 +19,7 @@ use crate::{
     },
     policy::{
         guard,
-        snapshot::{KeyPolicy, Settings},
+        snapshot::{Guards, KeyPolicy, Settings},
     },
     refusal::{Refusal, Side, Unavailable, cut},
 };
@@ -94,37 +94,52 @@ fn judged(exchange: &mut Exchange<'_>, document: &Document<'_>, result: &Spanned
     let unavailable = |cause| Refusal::UpstreamUnavailable(cause);
     match result.node.get("resultType").map(|kind| kind.as_str()) {
         None | Some(Some("complete")) => {}
-        Some(Some("input_required")) => return input_required(exchange, document, result),
+        Some(Some("input_required")) if exchange.call.checked.subject.is_multi_round() => {
+            return input_required(exchange, document, result);
+        }
         Some(_) => return Err(unavailable(Unavailable::NotMcp)),
     }
     valid(exchange, result)?;
     match screened(exchange, document, result)? {
-        None => Ok(fit::complete(exchange.asked, exchange.settings, document, result)),
+        None => Ok(fitted(exchange, document, result)),
         Some(bytes) => {
             let mut scratch = Vec::new();
             let document = Document::parse(&bytes, &mut scratch).map_err(|_| Refusal::Internal)?;
             let result = document.spanned_root();
             valid(exchange, &result)?;
-            Ok(fit::complete(exchange.asked, exchange.settings, &document, &result))
+            Ok(fitted(exchange, &document, &result))
         }
     }
 }
 
-/// `content` is there, and `structuredContent` matches the approved outputSchema.
-fn valid(exchange: &Exchange<'_>, result: &Spanned<'_>) -> Result<(), Refusal> {
-    let invalid = |rule: &str| Err(Refusal::ResultInvalid(vec![rule.to_owned()]));
-    match result.node.get("content").map(Node::kind) {
-        Some(Kind::Array) => {}
-        Some(_) => return invalid("/content: must be an array"),
-        None => return invalid("/content: is missing"),
+fn fitted(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spanned<'_>) -> Vec<u8> {
+    match &exchange.call.checked.subject {
+        Subject::Tool(_) => fit::complete(exchange.asked, exchange.settings, document, result),
+        Subject::Passed { method, .. } => fit::passed((exchange.asked, method), exchange.settings, document, result),
     }
-    let schema = match &exchange.call.checked.tool.schemas {
-        Ok(schemas) => schemas.output.as_ref(),
-        Err(_) => None,
+}
+
+/// What a result of its kind must have is there, and `structuredContent` matches the approved outputSchema.
+fn valid(exchange: &Exchange<'_>, result: &Spanned<'_>) -> Result<(), Refusal> {
+    let invalid = |rule: String| Err(Refusal::ResultInvalid(vec![rule]));
+    let (member, kind) = match &exchange.call.checked.subject {
+        Subject::Tool(_) => ("content", Kind::Array),
+        Subject::Passed { method, .. } => method.answer,
+    };
+    match result.node.get(member).map(Node::kind) {
+        Some(found) if found == kind => {}
+        Some(_) => {
+            return invalid(format!("/{member}: must be an {}", if kind == Kind::Array { "array" } else { "object" }));
+        }
+        None => return invalid(format!("/{member}: is missing")),
+    }
+    let schema = match &exchange.call.checked.subject {
+        Subject::Tool(tool) => tool.schemas.as_ref().ok().and_then(|schemas| schemas.output.as_ref()),
+        Subject::Passed { .. } => None,
     };
     let Some(schema) = schema.filter(|_| !is_error(result)) else { return Ok(()) };
     match result.get("structuredContent") {
-        None => invalid("/structuredContent: is missing"),
+        None => invalid("/structuredContent: is missing".to_owned()),
         Some(structured) => against(schema, &structured).map_err(|rules| {
             Refusal::ResultInvalid(rules.into_iter().map(|rule| format!("/structuredContent{rule}")).collect())
         }),
@@ -137,7 +152,7 @@ fn screened(
     document: &Document<'_>,
     part: &Spanned<'_>,
 ) -> Result<Option<Vec<u8>>, Refusal> {
-    let plan = exchange.call.checked.tool.output.plan(&exchange.key.project);
+    let plan = rules(exchange).plan(&exchange.key.project);
     if plan.is_empty() {
         return Ok(None);
     }
@@ -183,13 +198,11 @@ fn seal_and_fit(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spann
     let checked = &exchange.call.checked;
     let sealed = match result.get("requestState") {
         None => None,
-        Some(state) => Some(seal::seal(
-            &exchange.settings.state_key,
-            state.raw(),
-            &exchange.key.id,
-            &checked.tool,
-            (&checked.arguments, exchange.nonce),
-        )?),
+        Some(state) => {
+            let (key_id, server) = (&exchange.key.id, &checked.server);
+            let call = seal::Call { key_id, server, subject: &checked.subject, arguments: &checked.arguments };
+            Some(seal::seal(&exchange.settings.state_key, state.raw(), &call, exchange.nonce)?)
+        }
     };
     Ok(fit::input_required(exchange.settings, document, result, sealed))
 }
@@ -236,10 +249,34 @@ pub fn rejected(exchange: &mut Exchange<'_>, code: i32, message: &str, data: Opt
             };
         }
         if exchange.call.checked.meta.is_retry() {
-            return Refusal::Relayed { code, message };
+            return Refusal::Relayed { code, message, uri: None };
         }
     }
-    Refusal::UpstreamRejected(message)
+    match &exchange.call.checked.subject {
+        Subject::Tool(_) => Refusal::UpstreamRejected(message),
+        Subject::Passed { name, .. } => passed_error(exchange.asked.era, (code, message), (name.as_deref(), data)),
+    }
+}
+
+/// An error about a request that is passed through. What the server says of the caller's `params` is the caller's to read in
+/// the protocol's own form: there is no such method, prompt or resource. All else is a refusal.
+fn passed_error(
+    era: Option<Era>,
+    (code, message): (i32, String),
+    (name, data): (Option<&str>, Option<&Spanned<'_>>),
+) -> Refusal {
+    /// "Resource not found" before 2026-07-28.
+    const NOT_FOUND: i32 = -32002;
+    let uri = data.and_then(|data| data.node.get("uri")).and_then(Node::as_str).filter(|uri| name == Some(*uri));
+    match code {
+        -32601 => Refusal::MethodNotFound,
+        -32602 => Refusal::Relayed { code, message, uri: uri.map(str::to_owned) },
+        NOT_FOUND if era == Some(Era::Modern) => {
+            Refusal::Relayed { code: -32602, message, uri: name.map(str::to_owned) }
+        }
+        NOT_FOUND => Refusal::Relayed { code, message, uri: uri.map(str::to_owned) },
+        _ => Refusal::UpstreamRejected(message),
+    }
 }
 
 /// Cleans and screens a part of an error that is passed on as JSON.
@@ -281,6 +318,15 @@ fn clean_message(exchange: &mut Exchange<'_>, message: &str) -> Result<String, R
     Ok(cut(visible.trim(), MESSAGE_CHARS_MAX))
 }
 
+/// The rules on what comes back of this exchange.
+fn rules<'e>(exchange: &Exchange<'e>) -> &'e Guards {
+    let checked = &exchange.call.checked;
+    match (&checked.subject, &checked.server.passing) {
+        (Subject::Tool(tool), _) => &tool.output,
+        (Subject::Passed { .. }, [_, output]) => output,
+    }
+}
+
 /// A progress notification for the caller, after the same rules; none: dropped.
 pub fn progress(exchange: &mut Exchange<'_>, document: &Document<'_>, params: &Spanned<'_>) -> Option<Vec<u8>> {
     let wanted = exchange.call.checked.meta.progress_token.as_deref()?;
@@ -288,7 +334,7 @@ pub fn progress(exchange: &mut Exchange<'_>, document: &Document<'_>, params: &S
     if token.raw() != wanted {
         return None;
     }
-    if exchange.call.checked.tool.output.plan(&exchange.key.project).needs_engine(GuardStage::Output) {
+    if rules(exchange).plan(&exchange.key.project).needs_engine(GuardStage::Output) {
         exchange.progress_dropped += 1;
         return None;
     }

@@ -10,9 +10,10 @@ use aes_gcm::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
+use super::Subject;
 use crate::{
     model::{jsonrpc::Document, pin::write_canonical},
-    policy::snapshot::ToolPolicy,
+    policy::snapshot::ServerPolicy,
     refusal::Refusal,
 };
 
@@ -20,19 +21,26 @@ use crate::{
 const PREFIX: &str = "tg1.";
 const NONCE_BYTES: usize = 12;
 
+/// What a state is sealed to.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'c> {
+    /// The key's id.
+    pub key_id: &'c str,
+    /// The server.
+    pub server: &'c ServerPolicy,
+    /// What it is asked for.
+    pub subject: &'c Subject,
+    /// The checked arguments, JSON.
+    pub arguments: &'c [u8],
+}
+
 /// Seals a server's `requestState` (a raw JSON string) for the caller; the result is a raw JSON string too.
 ///
 /// # Refuses
 /// - [`Refusal::Internal`]: the cipher failed.
-pub fn seal(
-    state_key: &[u8; 32],
-    state: &[u8],
-    key_id: &str,
-    tool: &ToolPolicy,
-    (arguments, nonce): (&[u8], [u8; NONCE_BYTES]),
-) -> Result<Vec<u8>, Refusal> {
+pub fn seal(state_key: &[u8; 32], state: &[u8], call: &Call<'_>, nonce: [u8; NONCE_BYTES]) -> Result<Vec<u8>, Refusal> {
     let cipher = Aes256Gcm::new(state_key.into());
-    let bound = binding(key_id, tool, arguments)?;
+    let bound = binding(call)?;
     let sealed = cipher.encrypt((&nonce).into(), Payload { msg: state, aad: &bound }).map_err(|_| Refusal::Internal)?;
     let mut packed = nonce.to_vec();
     packed.extend_from_slice(&sealed);
@@ -43,30 +51,34 @@ pub fn seal(
 ///
 /// # Refuses
 /// - [`Refusal::InvalidParams`]: not ours, altered, or sealed to another key, tool or arguments.
-pub fn open(
-    state_key: &[u8; 32],
-    state: &str,
-    key_id: &str,
-    tool: &ToolPolicy,
-    arguments: &[u8],
-) -> Result<Vec<u8>, Refusal> {
+pub fn open(state_key: &[u8; 32], state: &str, call: &Call<'_>) -> Result<Vec<u8>, Refusal> {
     let bad = || Refusal::InvalidParams("`requestState` is not valid for this call");
     let packed = state.strip_prefix(PREFIX).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok()).ok_or_else(bad)?;
     let (nonce, sealed) = packed.split_at_checked(NONCE_BYTES).ok_or_else(bad)?;
     let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| bad())?;
-    let bound = binding(key_id, tool, arguments)?;
+    let bound = binding(call)?;
     Aes256Gcm::new(state_key.into()).decrypt((&nonce).into(), Payload { msg: sealed, aad: &bound }).map_err(|_| bad())
 }
 
-fn binding(key_id: &str, tool: &ToolPolicy, arguments: &[u8]) -> Result<Vec<u8>, Refusal> {
+/// The parts are told apart by their lengths, and a tool from a method by how many there are.
+fn binding(call: &Call<'_>) -> Result<Vec<u8>, Refusal> {
     let mut scratch = Vec::new();
-    let document = Document::parse(arguments, &mut scratch).map_err(|_| Refusal::Internal)?;
-    let mut canonical = Vec::with_capacity(arguments.len());
+    let document = Document::parse(call.arguments, &mut scratch).map_err(|_| Refusal::Internal)?;
+    let mut canonical = Vec::with_capacity(call.arguments.len());
     write_canonical(&mut canonical, &document.spanned_root());
     let mut hash = Sha256::new();
-    for part in [key_id.as_bytes(), tool.exposed.as_bytes(), tool.name.as_bytes(), &canonical] {
+    let mut bind = |part: &[u8]| {
         hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         hash.update(part);
+    };
+    bind(call.key_id.as_bytes());
+    match call.subject {
+        Subject::Tool(tool) => [&tool.exposed, &tool.name].into_iter().for_each(|part| bind(part.as_bytes())),
+        Subject::Passed { method, .. } => {
+            [&call.server.organization, &call.server.slug].into_iter().for_each(|part| bind(part.as_bytes()));
+            bind(method.name.as_bytes());
+        }
     }
+    bind(&canonical);
     Ok(hash.finalize().to_vec())
 }

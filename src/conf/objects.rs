@@ -14,8 +14,8 @@ use crate::model::{
     mcp::Revision,
     pin::Pin,
     records::{
-        Access, Approval, ApprovalStatus, Class, Grant, Key, Label, Organization, OrganizationStatus, Plan, Project,
-        Protocol, Server, SessionMode, Subscription,
+        Access, Approval, ApprovalStatus, Class, Grant, Key, Label, Organization, OrganizationStatus, Passthrough,
+        Plan, Project, Protocol, Server, SessionMode, Subscription,
     },
     units::shown,
 };
@@ -102,6 +102,7 @@ impl Form for Server {
         rate_limit: Opt<Rates>;
         max_in_flight: Count<1, IN_FLIGHT_MAX>;
         http2: Bool;
+        passthrough: List<Word<Passthrough>>;
         ca: Opt<FilePath>;
         client_certificate: Opt<FilePath>;
         client_key: Opt<Secret>;
@@ -122,6 +123,7 @@ impl Form for Server {
             rate_limit: None,
             max_in_flight: 1000,
             http2: false,
+            passthrough: Vec::new(),
             ca: None,
             client_certificate: None,
             client_key: None,
@@ -304,6 +306,9 @@ words! {
         "2025-03-26" = Protocol::Fixed(Revision::V2025_03_26),
     }
     SessionMode { "per_key" = SessionMode::PerKey, "shared" = SessionMode::Shared }
+    Passthrough {
+        "resources" = Passthrough::Resources, "prompts" = Passthrough::Prompts, "completion" = Passthrough::Completion,
+    }
     AccessWord { "read" = AccessWord::Read, "write" = AccessWord::Write, "selected" = AccessWord::Selected }
     Class { "read" = Class::Read, "write" = Class::Write }
     Label {

@@ -152,6 +152,18 @@ pub enum SessionMode {
     Shared,
 }
 
+/// What a server's own endpoint may pass through beside tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Passthrough {
+    /// `resources/list`, `resources/templates/list`, `resources/read`
+    Resources,
+    /// `prompts/list`, `prompts/get`
+    Prompts,
+    /// `completion/complete`
+    Completion,
+}
+
 /// `[[server]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -181,6 +193,8 @@ pub struct Server {
     pub max_in_flight: u32,
     /// Speak HTTP/2 upstream.
     pub http2: bool,
+    /// What its own endpoint passes through beside tools; empty: nothing.
+    pub passthrough: Vec<Passthrough>,
     /// PEM bundle of a private CA.
     pub ca: Option<PathBuf>,
     /// PEM certificate for mutual TLS.

@@ -21,7 +21,7 @@ use crate::{
         id::KeyDigest,
         jsonrpc::Document,
         mcp::Revision,
-        records::{Class, SessionMode},
+        records::{Class, Passthrough, SessionMode},
         units::Rate,
     },
     refusal::{Refusal, Voice},
@@ -133,7 +133,13 @@ impl Settings {
     /// By which names a refusal of `tool` speaks.
     #[must_use]
     pub fn voice<'a>(&'a self, tool: &'a str) -> Voice<'a> {
-        Voice { tool, product: &self.product, console: &self.console, prefix: &self.attribution_prefix_written }
+        Voice {
+            tool,
+            product: &self.product,
+            console: &self.console,
+            prefix: &self.attribution_prefix_written,
+            passed: false,
+        }
     }
 }
 
@@ -245,6 +251,10 @@ pub struct ServerPolicy {
     pub max_in_flight: u32,
     /// Finds the credential that we hold in whatever the server sends.
     pub mask: CredentialMask,
+    /// What its own endpoint passes through beside tools.
+    pub passthrough: Vec<Passthrough>,
+    /// Rules on what is passed through, on the way in and on the way out: those that name no tool.
+    pub passing: [Guards; 2],
     /// How it is spoken to; lives on across snapshots.
     pub upstream: Arc<Upstream>,
     /// Every tool ever recorded, by the server's own name.

@@ -176,7 +176,7 @@ impl Gateway {
         let deadline = complete + checked.server.timeout;
         if !checked.screened.asking.is_empty() {
             let left = signals.left(deadline);
-            let about = (&checked.server, &*checked.tool.name);
+            let about = (&checked.server, checked.subject.title());
             let asked = self.ask_engines(ctx, about, &checked.screened.asking, (Side::Input, left));
             let verdict = signals.within(deadline, asked).await;
             if tokio::time::Instant::now() >= deadline {

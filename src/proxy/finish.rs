@@ -70,10 +70,10 @@ impl Gateway {
         (released, asking): (Result<Vec<u8>, Refusal>, Asking),
     ) {
         let Some(sent) = ctx.sent_mut() else { return };
-        let (server, tool) = (Arc::clone(&sent.admitted.checked.server), Arc::clone(&sent.admitted.checked.tool));
+        let (server, subject) = (Arc::clone(&sent.admitted.checked.server), sent.admitted.checked.subject.clone());
         let (deadline, streams) = (sent.deadline, sent.streams);
         let Some(signals) = ctx.signals.clone() else { return };
-        let asked = self.ask_engines(ctx, (&server, &tool.name), &asking, (Side::Output, signals.left(deadline)));
+        let asked = self.ask_engines(ctx, (&server, subject.title()), &asking, (Side::Output, signals.left(deadline)));
         let verdict = signals.within(deadline, asked).await.map(|asked| asked.and(released));
         let mut verdict = verdict.unwrap_or(Err(Refusal::Stopping { sent: true }));
         if tokio::time::Instant::now() >= deadline {

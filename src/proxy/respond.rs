@@ -9,7 +9,7 @@ use crate::{
         mcp::{Era, META_REFUSAL, META_SERVER_INFO, Revision},
     },
     policy::snapshot::Settings,
-    refusal::{Refusal, Surface},
+    refusal::{Refusal, Surface, Voice},
 };
 
 /// How the caller wants to be answered.
@@ -75,7 +75,7 @@ pub(super) fn refusal(refusal: &Refusal, asked: &Asked, settings: &Settings, req
             let status = if asked.era == Some(Era::Legacy) { legacy } else { modern };
             framed(status, error_message(refusal, asked, settings), takes)
         }
-        Surface::ToolResult => framed(200, refused_message(refusal, asked, settings, request_id), takes),
+        Surface::ToolResult => framed(200, message_of(refusal, asked, settings, request_id), takes),
     };
     answer.close |= row.close;
     answer
@@ -99,6 +99,7 @@ pub(super) fn result_message(result: &[u8], asked: &Asked) -> Vec<u8> {
 /// The JSON-RPC message of a refusal once the caller's form is settled (a stream that has begun, a held 200).
 pub(super) fn message_of(refusal: &Refusal, asked: &Asked, settings: &Settings, request_id: &str) -> Vec<u8> {
     match refusal.row().surface {
+        Surface::ToolResult | Surface::Http(_) if asked.passed => passed_message(refusal, asked, settings),
         Surface::ToolResult | Surface::Http(_) => refused_message(refusal, asked, settings, request_id),
         Surface::Rpc { .. } => error_message(refusal, asked, settings),
     }
@@ -146,7 +147,8 @@ pub(super) fn framed(status: u16, message: Vec<u8>, takes: Takes) -> Answer {
 }
 
 fn message(refusal: &Refusal, asked: &Asked, settings: &Settings) -> String {
-    refusal.message(&settings.voice(asked.tool_name.as_deref().unwrap_or("")))
+    let voice = settings.voice(asked.tool_name.as_deref().unwrap_or(""));
+    refusal.message(&Voice { passed: asked.passed, ..voice })
 }
 
 fn http_headers(refusal: &Refusal) -> Vec<(&'static str, String)> {
@@ -203,9 +205,30 @@ fn error_message(refusal: &Refusal, asked: &Asked, settings: &Settings) -> Vec<u
             write_string(&mut out, requested);
             out.push(b'}');
         }
+        Refusal::Relayed { uri: Some(uri), .. } => {
+            out.extend_from_slice(b",\"data\":{\"uri\":");
+            write_string(&mut out, uri);
+            out.push(b'}');
+        }
         _ => {}
     }
     out.extend_from_slice(b"}}");
+    out
+}
+
+/// The code of a refusal where no model reads a tool result (contract §3, last rule).
+const REFUSED: i32 = -31000;
+
+/// The refusal of a request that is passed through.
+fn passed_message(refusal: &Refusal, asked: &Asked, settings: &Settings) -> Vec<u8> {
+    let text = message(refusal, asked, settings);
+    let mut out = Vec::with_capacity(2 * text.len() + 160);
+    open(&mut out, asked);
+    out.extend_from_slice(format!("\"error\":{{\"code\":{REFUSED},\"message\":").as_bytes());
+    write_string(&mut out, &text);
+    out.extend_from_slice(b",\"data\":{\"error\":");
+    write_error(&mut out, refusal, &text);
+    out.extend_from_slice(b"}}}");
     out
 }
 

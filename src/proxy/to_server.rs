@@ -11,6 +11,7 @@ use super::{
     held::DEADLINE,
 };
 use crate::{
+    call::Subject,
     model::id::encode_hex,
     refusal::{Refusal, Unavailable},
     upstream::{
@@ -75,8 +76,8 @@ impl Gateway {
             checked.params.iter().map(|(name, text)| (name.as_str(), text.as_str().into())).collect();
         let headers = Headers {
             revision: sent.spoken.as_ref().map(|spoken| spoken.revision),
-            method: "tools/call",
-            name: Some(&checked.tool.name),
+            method: checked.subject.method(),
+            name: checked.subject.name(),
             params: &params,
             session: sent.spoken.as_ref().and_then(|spoken| spoken.session()),
             credential: upstream.target.credential.headers(),
@@ -131,7 +132,12 @@ fn body(sent: &Sent) -> Vec<u8> {
         request_state: meta.request_state.as_deref(),
         input_responses: meta.input_responses.as_deref(),
     };
-    envelope::call_body(spoken.revision, sent.our_id, &checked.tool.name, &checked.arguments, &call)
+    match &checked.subject {
+        Subject::Tool(tool) => envelope::call_body(spoken.revision, sent.our_id, &tool.name, &checked.arguments, &call),
+        Subject::Passed { method, .. } => {
+            envelope::request_body(spoken.revision, sent.our_id, method.name, &checked.arguments, &call)
+        }
+    }
 }
 
 /// The caller's trace goes on with a span of our own as the parent of the server's (W3C trace context).

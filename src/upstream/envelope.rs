@@ -44,7 +44,7 @@ impl fmt::Display for OurId {
     }
 }
 
-/// What a call says besides name and arguments. All of it was checked by the caller; JSON is spliced as it stands.
+/// What a request says besides name and arguments. All of it was checked by the caller; JSON is spliced as it stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallMeta<'a> {
     /// `_meta.progressToken`, raw JSON: a string or an integer.
@@ -70,22 +70,17 @@ pub fn call_body(revision: Revision, id: OurId, tool: &str, arguments: &[u8], me
     write_string(&mut out, tool);
     out.extend_from_slice(b",\"arguments\":");
     out.extend_from_slice(arguments);
-    if revision.era() == Era::Modern {
-        for (name, value) in [("inputResponses", meta.input_responses), ("requestState", meta.request_state)] {
-            if let Some(value) = value {
-                out.push(b',');
-                member(&mut out, name, value);
-            }
-        }
-        out.push(b',');
-        write_modern_meta(&mut out, meta);
-    } else if let Some(token) = meta.progress_token {
-        out.extend_from_slice(b",\"_meta\":{");
-        member(&mut out, "progressToken", token);
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"}}");
-    out
+    close_request(out, revision, (meta, true))
+}
+
+/// The body of another request whose `params`, a raw JSON object without `_meta`, were checked.
+#[must_use]
+pub fn request_body(revision: Revision, id: OurId, method: &str, params: &[u8], meta: &CallMeta<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(params.len() + 512);
+    open_request(&mut out, id, method);
+    let members = params.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")).unwrap_or_default();
+    out.extend_from_slice(members);
+    close_request(out, revision, (meta, !members.is_empty()))
 }
 
 /// The body of a `tools/list`; `cursor` continues a listing.
@@ -236,6 +231,28 @@ pub fn param_text(value: Node<'_>) -> Option<Cow<'_, str>> {
 /// `{"jsonrpc":"2.0","id":"gN","method":"M","params":{`
 fn open_request(out: &mut Vec<u8>, id: OurId, method: &str) {
     let _ = write!(out, r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{{"#);
+}
+
+/// What goes along with the members of `params` that are written already, if there are any, and the end of the request.
+fn close_request(mut out: Vec<u8>, revision: Revision, (meta, any): (&CallMeta<'_>, bool)) -> Vec<u8> {
+    if any && (revision.era() == Era::Modern || meta.progress_token.is_some()) {
+        out.push(b',');
+    }
+    if revision.era() == Era::Modern {
+        for (name, value) in [("inputResponses", meta.input_responses), ("requestState", meta.request_state)] {
+            if let Some(value) = value {
+                member(&mut out, name, value);
+                out.push(b',');
+            }
+        }
+        write_modern_meta(&mut out, meta);
+    } else if let Some(token) = meta.progress_token {
+        out.extend_from_slice(b"\"_meta\":{");
+        member(&mut out, "progressToken", token);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"}}");
+    out
 }
 
 fn member(out: &mut Vec<u8>, name: &str, raw: &[u8]) {

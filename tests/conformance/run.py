@@ -162,7 +162,10 @@ def policy(fixtures):
         f'sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"',
     ]
     for slug, port in fixtures.items():
-        parts.append(f'[[server]]\norganization = "suite"\nslug = "{slug}"\nurl = "http://127.0.0.1:{port}/mcp"')
+        parts.append(
+            f'[[server]]\norganization = "suite"\nslug = "{slug}"\nurl = "http://127.0.0.1:{port}/mcp"\n'
+            'passthrough = ["resources", "prompts", "completion"]'
+        )
         parts.append(f'[[grant]]\nkey = "suite"\nserver = "{slug}"\naccess = "write"')
         for tool in peers.modern_tools(port) or peers.legacy_tools(port):
             name, pin = json.dumps(tool["name"]), jcs.pin(tool)

@@ -22,7 +22,7 @@ use crate::{
     model::{
         mcp::Revision,
         pin::Pin,
-        records::{Approval, Detector, Guardrail, Origin, Owned, Protocol, Records, Server, ToolRecord},
+        records::{Approval, Detector, GuardStage, Guardrail, Origin, Owned, Protocol, Records, Server, ToolRecord},
     },
     upstream::{
         egress::{EgressRules, UrlFault, judge_url},
@@ -343,6 +343,8 @@ impl Compiler<'_, '_> {
             rate,
             max_in_flight: server.max_in_flight,
             mask,
+            passthrough: server.passthrough.clone(),
+            passing: [GuardStage::Input, GuardStage::Output].map(|stage| self.guards(server, None, rules, stage)),
             upstream,
             tools,
         })

@@ -50,8 +50,8 @@ impl Compiler<'_, '_> {
             fault: fault.as_deref().map(Into::into),
             schemas,
             listed,
-            input: self.guards(server, record, rules, GuardStage::Input),
-            output: self.guards(server, record, rules, GuardStage::Output),
+            input: self.guards(server, Some(&record.name), rules, GuardStage::Input),
+            output: self.guards(server, Some(&record.name), rules, GuardStage::Output),
             exposed: exposed.into(),
         }
     }
@@ -67,13 +67,13 @@ impl Compiler<'_, '_> {
         compiled
     }
 
-    /// The rules of a tool and stage, by the project of the key.
-    fn guards(&mut self, server: &Server, tool: &ToolRecord, rules: &[Rule], stage: GuardStage) -> Guards {
+    /// The rules of a tool and stage, by the project of the key; without a tool those that name none.
+    pub(super) fn guards(&mut self, server: &Server, tool: Option<&str>, rules: &[Rule], stage: GuardStage) -> Guards {
         let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
         let applies = |rule: &Guardrail| {
             (rule.stage == stage || rule.stage == GuardStage::Both)
                 && names(&rule.servers, &server.slug)
-                && names(&rule.tools, &tool.name)
+                && tool.map_or(rule.tools.is_empty(), |tool| names(&rule.tools, tool))
         };
         let chosen: Vec<(usize, &Guardrail)> =
             rules.iter().enumerate().map(|(i, (rule, _))| (i, rule)).filter(|(_, rule)| applies(rule)).collect();

@@ -11,8 +11,8 @@ use toolgate::{
         pin::Pin,
         records::{
             Access, Approval, ApprovalStatus, Class, Detector, Grant, GuardAction, GuardStage, Guardrail, Key, Label,
-            OnEngineError, Organization, OrganizationStatus, Origin, Owned, Plan, Project, Protocol, Records,
-            SecretRef, Server, SessionMode, Subscription,
+            OnEngineError, Organization, OrganizationStatus, Origin, Owned, Passthrough, Plan, Project, Protocol,
+            Records, SecretRef, Server, SessionMode, Subscription,
         },
         units::{Rate, RateUnit, Size, Span},
     },
@@ -45,6 +45,7 @@ result_limit = "1MiB"
 rate_limit = "600/min"          # N/s | N/min | N/hour; absent: none
 max_in_flight = 1000
 http2 = false
+passthrough = ["resources", "prompts", "completion"]   # beside tools, on its own endpoint; empty: nothing
 ca = "ca.pem"
 client_certificate = "client.pem"
 client_key = { file = "client.key" }
@@ -162,6 +163,7 @@ fn the_contracts_policy_is_read_as_it_says() {
             rate_limit: Some(Rate { count: 600, per: RateUnit::Minute }),
             max_in_flight: 1000,
             http2: false,
+            passthrough: vec![Passthrough::Resources, Passthrough::Prompts, Passthrough::Completion],
             ca: Some("/etc/ca.pem".into()),
             client_certificate: Some("/etc/client.pem".into()),
             client_key: Some(SecretRef::File("/etc/client.key".into())),
@@ -248,7 +250,7 @@ fn the_contracts_guardrails_are_read_as_it_says() {
 #[test]
 fn what_is_left_out_has_the_contracts_defaults() {
     let server = policy::server_from_json(&json!({"slug": "s", "url": "https://a.example/mcp"})).unwrap();
-    assert!(server.enabled && !server.http2);
+    assert!(server.enabled && !server.http2 && server.passthrough.is_empty());
     assert_eq!((server.protocol, server.session, server.max_in_flight), (Protocol::Auto, SessionMode::PerKey, 1000));
     assert_eq!((server.timeout, server.result_limit, server.rate_limit), (None, None, None));
     assert!(server.projects.is_empty() && server.environments.is_empty() && server.credential.is_empty());
