@@ -21,7 +21,7 @@ pub mod route;
 pub mod seal;
 pub mod throttle;
 
-pub use line::{Admission, Admitted, Asked, Caller, Checked, Meta, admit, charge};
+pub use line::{Admission, Admitted, Asked, Caller, Charged, Checked, Meta, Unpaid, admit, charge};
 
 /// The time of a decision, as handed in by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

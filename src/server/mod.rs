@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     access_log::{self, AccessLog},
-    budget::Failures,
+    budget::{self, Failures, Fleet},
     conf::{self, Conf},
     control::{Control, Rejected},
     metrics::Metrics,
@@ -100,6 +100,8 @@ struct Rooms {
     log: AccessLog,
     state: Arc<State>,
     schedule: Arc<OnceLock<crate::discovery::Schedule>>,
+    /// The store of shared rate limits; none without `rate_limits.url`.
+    fleet: Option<Arc<Fleet>>,
     ready: Arc<Ready>,
 }
 
@@ -130,7 +132,15 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
     let resolver = Resolver::system();
     let client = Arc::new(Client::new(resolver.clone()));
     let sessions = Sessions::new(Arc::clone(&client), SessionLimits::default());
-    let handles = Handles::new(Registry::new(Arc::clone(&sessions)));
+    let mut handles = Handles::new(Registry::new(Arc::clone(&sessions)));
+    let fleet = match &conf.rate_limits.url {
+        Some(url) => {
+            let started = runtime.block_on(Fleet::start(url.expose(), started));
+            Some(started.map_err(|why| StartError::Faults(format!("`rate_limits.url` cannot be used: {why}")))?)
+        }
+        None => None,
+    };
+    handles.buckets = budget::Registry::new(fleet.clone());
     let (control, warnings) = runtime.block_on(async {
         let store = Store::open(conf.store.url.expose()).await?;
         let first = Control::start((path, loaded), Arc::clone(&live), (store, handles, started)).await?;
@@ -161,6 +171,7 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         log,
         state: gateway.shared(),
         schedule,
+        fleet,
         ready: Arc::new(Ready::new(started)),
         conf,
     };
