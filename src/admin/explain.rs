@@ -106,7 +106,7 @@ impl Told<'_> {
         let token = self.judge("key", token, of_key.clone(), "the key is valid")?;
         let key = &token.key;
         self.standing(key, client)?;
-        let rate = key.rate.as_ref().map(|(rate, _)| format!("each request spends one of {rate}"));
+        let rate = key.rate.as_ref().map(|limit| format!("each request spends one of {}", limit.rate()));
         self.skip("key_rate", rate.as_deref().unwrap_or("the key has no rate limit"), of_key);
         let granted = match &endpoint {
             Endpoint::Aggregated => None,
@@ -229,7 +229,7 @@ impl Told<'_> {
             let why = "the breaker is open: the call is refused unless it is the next test";
             self.skip("server_breaker", why, of_server.clone());
         }
-        let rate = server.rate.as_ref().map(|(rate, _)| format!("the call spends one of {rate}"));
+        let rate = server.rate.as_ref().map(|limit| format!("the call spends one of {}", limit.rate()));
         self.skip("server_rate", rate.as_deref().unwrap_or("the server has no rate limit"), of_server);
         Ok(())
     }

@@ -1,12 +1,6 @@
 //! Token buckets of one node: exact, lock-free, kept across reloads (contract §8).
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::units::Rate;
 
@@ -43,40 +37,18 @@ impl Bucket {
             }
         }
     }
+
+    /// Leaves at most `tokens` in the bucket at `now_ns`; takes them as [`Self::charge`] does.
+    pub(super) fn lower(&self, rate: Rate, tokens: u64, now_ns: u64) {
+        let count = u64::from(rate.count.max(1));
+        let taken = count.saturating_sub(tokens);
+        let arrival_ns = now_ns.saturating_add(nanos(rate).div_ceil(count).saturating_mul(taken));
+        if taken > 0 {
+            self.arrival_ns.fetch_max(arrival_ns, Ordering::Relaxed);
+        }
+    }
 }
 
 fn nanos(rate: Rate) -> u64 {
     u64::try_from(rate.per.length().as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Whose budget a bucket is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// A key's requests: its id.
-    Key(String),
-    /// A server's calls across every key: organization and slug.
-    Server(String, String),
-}
-
-/// Hands out the bucket of a scope; control plane only.
-#[derive(Debug, Default)]
-pub struct Registry {
-    buckets: HashMap<Scope, Weak<Bucket>>,
-}
-
-impl Registry {
-    /// The scope's bucket: the same one as long as any snapshot holds it.
-    pub fn obtain(&mut self, scope: Scope) -> Arc<Bucket> {
-        if let Some(bucket) = self.buckets.get(&scope).and_then(Weak::upgrade) {
-            return bucket;
-        }
-        let bucket = Arc::new(Bucket::default());
-        self.buckets.insert(scope, Arc::downgrade(&bucket));
-        bucket
-    }
-
-    /// Forgets the buckets that no snapshot holds any more.
-    pub fn sweep(&mut self) {
-        self.buckets.retain(|_, bucket| bucket.strong_count() > 0);
-    }
 }

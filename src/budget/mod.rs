@@ -1,12 +1,18 @@
 //! What is spent by the second: token buckets and counts, outside the snapshot, so that a reload resets nothing (invariant 4).
 //!
-//! Floor 2. No lock on a call's path: a bucket is one atomic.
+//! Floor 1. No lock on a call's path: a bucket is one atomic. Only `fleet` speaks to a socket.
 
 mod failures;
+mod fleet;
+mod lease;
+mod limit;
 mod local;
 
 pub use failures::Failures;
-pub use local::{Bucket, Registry, Scope};
+pub use fleet::{ASK_MAX, Fleet};
+pub use lease::{LEASED_MIN, Lease};
+pub use limit::{Limit, Registry, Scope, Short};
+pub use local::Bucket;
 
 /// The clock of budgets and breakers: nanoseconds since `started`, plus an hour so that it never comes near zero.
 #[must_use]

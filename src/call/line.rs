@@ -1,6 +1,6 @@
 //! The straight line itself: `admit` on the way in, `release` on the way out.
 //!
-//! Only [`charge`] makes an [`Admitted`], and only `release` a [`Released`]: a check that was skipped does not compile.
+//! Only [`charge`] makes an [`Admitted`] (by way of [`Unpaid`] where the fleet must be asked), and only `release` a [`Released`]: a check that was skipped does not compile.
 
 use std::sync::Arc;
 
@@ -379,13 +379,47 @@ impl Admitted {
     }
 }
 
+/// What the server's own limits say of a call.
+#[derive(Debug)]
+pub enum Charged {
+    /// It may be sent.
+    Admitted(Admitted),
+    /// Its place is taken; the fleet's store must say whether it has a token.
+    Unpaid(Unpaid),
+}
+
+/// A call that waits for a token of its server.
+#[derive(Debug)]
+pub struct Unpaid {
+    checked: Checked,
+    permit: Permit,
+}
+
+impl Unpaid {
+    /// Asks the fleet's store, and goes on by what it says.
+    ///
+    /// # Refuses
+    /// - [`Refusal::ServerRateLimited`]
+    pub async fn pay(self) -> Result<Admitted, Refusal> {
+        let Self { checked, permit } = self;
+        let permit = match &checked.server.rate {
+            None => permit,
+            Some(limit) => throttle::server_answer(permit, limit.ask().await)?,
+        };
+        Ok(Admitted { checked, permit: Some(permit) })
+    }
+}
+
 /// The last check before forwarding: the server's health, room and rate (contract §2 row 14).
 ///
 /// # Refuses
 /// - as [`throttle::server`]
-pub fn charge(checked: Checked, settings: &Settings, now: Now) -> Result<Admitted, Refusal> {
-    let permit = throttle::server(&checked.server, settings, now)?;
-    Ok(Admitted { checked, permit: Some(permit) })
+pub fn charge(checked: Checked, settings: &Settings, now: Now) -> Result<Charged, Refusal> {
+    let (permit, is_unpaid) = throttle::server(&checked.server, settings, now)?;
+    if is_unpaid {
+        return Ok(Charged::Unpaid(Unpaid { checked, permit }));
+    }
+    Ok(Charged::Admitted(Admitted { checked, permit: Some(permit) }))
 }
 
 /// The `method` label of contract §11.

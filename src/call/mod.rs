@@ -22,7 +22,7 @@ pub mod route;
 pub mod seal;
 pub mod throttle;
 
-pub use line::{Admission, Admitted, Asked, Caller, Checked, Meta, Subject, admit, charge};
+pub use line::{Admission, Admitted, Asked, Caller, Charged, Checked, Meta, Subject, Unpaid, admit, charge};
 
 /// The time of a decision, as handed in by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

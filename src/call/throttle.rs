@@ -5,29 +5,40 @@
 
 use super::Now;
 use crate::{
+    budget::{Limit, Short},
     policy::snapshot::{KeyPolicy, ServerPolicy, Settings},
     refusal::{Refusal, Unavailable},
     upstream::breaker::{HealthLimits, NotAttempted, Permit},
 };
 
-/// Spends one token of the key.
+/// Spends one token of the key. `Ok(Some(limit))`: the node has none, and the fleet's store must be asked ([`Limit::ask`])
+/// before the call goes on; [`key_answer`] judges what it says.
 ///
 /// # Refuses
 /// - [`Refusal::KeyRateLimited`]
-pub fn key(key: &KeyPolicy, now: Now) -> Result<(), Refusal> {
-    match &key.rate {
-        None => Ok(()),
-        Some((rate, bucket)) => {
-            bucket.charge(*rate, now.nanos).map_err(|retry_after| Refusal::KeyRateLimited { retry_after })
-        }
+pub fn key(key: &KeyPolicy, now: Now) -> Result<Option<&Limit>, Refusal> {
+    let Some(limit) = &key.rate else { return Ok(None) };
+    match limit.charge(now.nanos) {
+        Ok(()) => Ok(None),
+        Err(Short::Ask) => Ok(Some(limit)),
+        Err(Short::Wait(retry_after)) => Err(Refusal::KeyRateLimited { retry_after }),
     }
 }
 
-/// Takes a place at the server and spends one of its tokens; the last check before forwarding.
+/// What the store said of a key's token.
+///
+/// # Refuses
+/// - [`Refusal::KeyRateLimited`]
+pub fn key_answer(answer: Result<(), u64>) -> Result<(), Refusal> {
+    answer.map_err(|retry_after| Refusal::KeyRateLimited { retry_after })
+}
+
+/// Takes a place at the server and spends one of its tokens; the last check before forwarding. `true`: the node has no token,
+/// and the fleet's store must be asked first; [`server_answer`] judges what it says.
 ///
 /// # Refuses
 /// - [`Refusal::UpstreamUnavailable`] without having tried, then [`Refusal::ServerRateLimited`].
-pub fn server(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<Permit, Refusal> {
+pub fn server(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<(Permit, bool), Refusal> {
     let limits = HealthLimits {
         in_flight_max: server.max_in_flight,
         listing_age_max_ms: u64::try_from(settings.discovery_max_age.as_millis()).unwrap_or(u64::MAX),
@@ -39,11 +50,26 @@ pub fn server(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<Pe
             NotAttempted::BreakerOpen => Unavailable::BreakerOpen,
         })
     })?;
-    if let Some((rate, bucket)) = &server.rate
-        && let Err(retry_after) = bucket.charge(*rate, now.nanos)
-    {
-        permit.unused();
-        return Err(Refusal::ServerRateLimited { retry_after });
+    match server.rate.as_ref().map(|limit| limit.charge(now.nanos)) {
+        None | Some(Ok(())) => Ok((permit, false)),
+        Some(Err(Short::Ask)) => Ok((permit, true)),
+        Some(Err(Short::Wait(retry_after))) => Err(server_refused(permit, retry_after)),
     }
-    Ok(permit)
+}
+
+/// What the store said of a server's token.
+///
+/// # Refuses
+/// - [`Refusal::ServerRateLimited`]
+pub fn server_answer(permit: Permit, answer: Result<(), u64>) -> Result<Permit, Refusal> {
+    match answer {
+        Ok(()) => Ok(permit),
+        Err(retry_after) => Err(server_refused(permit, retry_after)),
+    }
+}
+
+/// The place is given back, and a test of the breaker with it.
+fn server_refused(permit: Permit, retry_after: u64) -> Refusal {
+    permit.unused();
+    Refusal::ServerRateLimited { retry_after }
 }

@@ -16,7 +16,7 @@ use super::{
     schema::{ToolSchemas, advertise},
 };
 use crate::{
-    budget::Bucket,
+    budget::Limit,
     model::{
         id::KeyDigest,
         jsonrpc::Document,
@@ -166,7 +166,7 @@ pub struct KeyPolicy {
     /// The first of rows 7 to 10 of contract §2 that applies.
     pub standing: Option<Refusal>,
     /// Requests.
-    pub rate: Option<(Rate, Arc<Bucket>)>,
+    pub rate: Option<Limit>,
     /// What it may use; shared by keys with the same grants, project and environment.
     pub view: Arc<View>,
 }
@@ -246,7 +246,7 @@ pub struct ServerPolicy {
     /// Largest answer, bytes.
     pub result_bytes_max: u64,
     /// Calls across every key.
-    pub rate: Option<(Rate, Arc<Bucket>)>,
+    pub rate: Option<Limit>,
     /// Calls at one time.
     pub max_in_flight: u32,
     /// Finds the credential that we hold in whatever the server sends.

@@ -60,7 +60,7 @@ pub(super) fn keys(
             project: key.project.as_str().into(),
             allow_ips: key.allow_ips.clone(),
             standing: combined(key.disabled, archived, of_organization),
-            rate: key.rate_limit.map(|rate| (rate, buckets.obtain(Scope::Key(key.id.clone())))),
+            rate: key.rate_limit.map(|rate| buckets.obtain(Scope::Key(key.id.clone()), rate)),
             view: Arc::clone(view),
         });
         tokens.insert(key.sha256, Token { key: Arc::clone(&policy), expires: key.expires });

@@ -1,6 +1,10 @@
 //! `request_filter`: the request side of the line in the order of contract §2, and the answers that need no server.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http::{HeaderMap, Method};
 use panic_guard::caught;
@@ -14,7 +18,7 @@ use super::{
 };
 use crate::{
     call::{
-        Admission, Asked, Caller, Checked, Now, admit, attribution, authenticate, charge,
+        Admission, Asked, Caller, Charged, Checked, Now, admit, attribution, authenticate, charge,
         route::{self, Endpoint},
         throttle,
     },
@@ -64,8 +68,11 @@ impl Gateway {
         (snapshot, signals): (&Arc<Snapshot>, &Signals),
     ) -> Result<(), Early> {
         ctx.place = Some(Place::take(&self.0, snapshot.settings.in_flight_max)?);
-        let begun = std::time::Instant::now();
-        let key = self.identify(session, ctx, snapshot)?;
+        let mut begun = Instant::now();
+        let (key, now) = self.identify(session, ctx, snapshot)?;
+        begun += self.throttle(&key, now).await?;
+        let head = session.req_header();
+        ctx.attribution = attribution::read(&head.headers, head.uri.query(), &snapshot.settings.attribution_prefix)?;
         let granted = self.route(session, ctx, snapshot, &key)?;
         ctx.own += begun.elapsed();
         let body = super::body::read(session, &snapshot.settings, signals).await.map_err(|end| match end {
@@ -74,7 +81,7 @@ impl Gateway {
         })?;
         ctx.bytes_in = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let complete = tokio::time::Instant::now();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let caller = Caller { snapshot, key: &key, granted };
         let mut asked = std::mem::take(&mut ctx.asked);
         let admission = caught(|| admit(&caller, &session.req_header().headers, &body, &mut asked));
@@ -96,13 +103,13 @@ impl Gateway {
         }
     }
 
-    /// Rows 2 to 12 of contract §2, but for the path's own: who calls, from where, in what standing, how often.
+    /// Rows 2 to 10 of contract §2, but for the path's own: who calls, from where, in what standing.
     fn identify(
         &self,
         session: &Session,
         ctx: &mut Context,
         snapshot: &Arc<Snapshot>,
-    ) -> Result<Arc<KeyPolicy>, Early> {
+    ) -> Result<(Arc<KeyPolicy>, Now), Early> {
         let settings = &snapshot.settings;
         let head = session.req_header();
         let endpoint = route::endpoint(head.uri.path(), &settings.base_path)?;
@@ -129,12 +136,20 @@ impl Gateway {
         let key = &token.key;
         ctx.key = Some(Arc::clone(key));
         authenticate::standing(key, client)?;
-        if let Err(refusal) = throttle::key(key, now) {
-            self.0.metrics.rate_limited("key");
-            return Err(refusal.into());
-        }
-        ctx.attribution = attribution::read(&head.headers, head.uri.query(), &settings.attribution_prefix)?;
-        Ok(Arc::clone(key))
+        Ok((Arc::clone(key), now))
+    }
+
+    /// Row 11: a token of the key. Waits only where a fleet shares the limit and this node has no token in hand; tells how long.
+    async fn throttle(&self, key: &KeyPolicy, now: Now) -> Result<Duration, Early> {
+        let taken = match throttle::key(key, now) {
+            Ok(None) => Ok(Duration::ZERO),
+            Ok(Some(limit)) => {
+                let begun = Instant::now();
+                throttle::key_answer(limit.ask().await).map(|()| begun.elapsed())
+            }
+            Err(refusal) => Err(refusal),
+        };
+        taken.inspect_err(|_| self.0.metrics.rate_limited("key")).map_err(Early::Refused)
     }
 
     /// Row 13, and what the head says of the body.
@@ -184,8 +199,18 @@ impl Gateway {
             }
             verdict.unwrap_or(Err(Refusal::Stopping { sent: false }))?;
         }
-        let begun = std::time::Instant::now();
-        let admitted = charge(checked, &snapshot.settings, self.now()).inspect_err(|refusal| {
+        let mut begun = Instant::now();
+        let charged = match charge(checked, &snapshot.settings, self.now()) {
+            Ok(Charged::Unpaid(unpaid)) => {
+                ctx.own += begun.elapsed();
+                let paid = unpaid.pay().await;
+                begun = Instant::now();
+                paid
+            }
+            Ok(Charged::Admitted(admitted)) => Ok(admitted),
+            Err(refusal) => Err(refusal),
+        };
+        let admitted = charged.inspect_err(|refusal| {
             if matches!(refusal, Refusal::ServerRateLimited { .. }) {
                 self.0.metrics.rate_limited("server");
             }
@@ -221,7 +246,7 @@ impl Gateway {
                 answer
             }
             Early::Refused(refusal) => {
-                let begun = std::time::Instant::now();
+                let begun = Instant::now();
                 let answer = self.render(&refusal, ctx);
                 ctx.own += begun.elapsed();
                 ctx.call = Call::Done(refusal.outcome());

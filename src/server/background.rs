@@ -257,6 +257,9 @@ fn fill(rooms: &Rooms, scrape: &mut Scrape, sessions: &HashMap<Arc<str>, usize>)
     let now_ms = clock_nanos(rooms.state.started) / 1_000_000;
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     scrape.access_log_dropped(rooms.log.dropped());
+    if let Some(fleet) = &rooms.fleet {
+        scrape.rate_limit_store(fleet.is_up());
+    }
     let Some(snapshot) = rooms.live.load() else { return };
     scrape.requests(rooms.state.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
     let age = unix.saturating_sub(Duration::from_secs(u64::try_from(snapshot.created).unwrap_or(0)));

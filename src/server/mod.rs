@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     access_log::{self, AccessLog},
-    budget::Failures,
+    budget::{self, Failures, Fleet},
     conf::{self, Conf},
     control::{Control, Rejected},
     metrics::Metrics,
@@ -124,6 +124,8 @@ struct Rooms {
     log: AccessLog,
     state: Arc<State>,
     schedule: Arc<OnceLock<crate::discovery::Schedule>>,
+    /// The store of shared rate limits; none without `rate_limits.url`.
+    fleet: Option<Arc<Fleet>>,
     ready: Arc<Ready>,
     pulse: Arc<Pulse>,
     ends: Ends,
@@ -156,7 +158,15 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
     let resolver = Resolver::system();
     let client = Arc::new(Client::new(resolver.clone()));
     let sessions = Sessions::new(Arc::clone(&client), SessionLimits::default());
-    let handles = Handles::new(Registry::new(Arc::clone(&sessions)));
+    let mut handles = Handles::new(Registry::new(Arc::clone(&sessions)));
+    let fleet = match &conf.rate_limits.url {
+        Some(url) => {
+            let started = runtime.block_on(Fleet::start(url.expose(), started));
+            Some(started.map_err(|why| StartError::Faults(format!("`rate_limits.url` cannot be used: {why}")))?)
+        }
+        None => None,
+    };
+    handles.buckets = budget::Registry::new(fleet.clone());
     let (control, warnings) = runtime.block_on(async {
         let store = Store::open(conf.store.url.expose()).await?;
         let first = Control::start((path, loaded), Arc::clone(&live), (store, handles, started)).await?;
@@ -189,6 +199,7 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         log,
         state: gateway.shared(),
         schedule,
+        fleet,
         ready: Arc::new(Ready::new(started)),
         pulse: Arc::new(Pulse::new()),
         ends,

@@ -318,7 +318,7 @@ impl Compiler<'_, '_> {
         let full_name: Arc<str> = format!("{organization}/{}", server.slug).into();
         let upstream = self.handles.upstreams.obtain(full_name, target, self.inputs.now_ms);
         let scope = || Scope::Server(organization.to_string(), server.slug.clone());
-        let rate = server.rate_limit.map(|rate| (rate, self.handles.buckets.obtain(scope())));
+        let rate = server.rate_limit.map(|rate| self.handles.buckets.obtain(scope(), rate));
         let name: ToolKey<'_> = (&server.organization, &server.slug);
         let discovered = self.discovered.get(&name).copied();
         let pins = self.pins.get(&name).cloned().unwrap_or_default();
