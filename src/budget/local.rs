@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -49,6 +49,27 @@ fn nanos(rate: Rate) -> u64 {
     u64::try_from(rate.per.length().as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// When a key was used last, to the second, since the process started.
+#[derive(Debug, Default)]
+pub struct Used {
+    unix: AtomicI64,
+}
+
+impl Used {
+    /// It is used now, in seconds since 1970. Writes once a second at most, so that calls of one key do not fight over it.
+    pub fn note(&self, unix: i64) {
+        if self.unix.load(Ordering::Relaxed) != unix {
+            self.unix.store(unix, Ordering::Relaxed);
+        }
+    }
+
+    /// When it was used last, in seconds since 1970; none: not yet.
+    #[must_use]
+    pub fn last(&self) -> Option<i64> {
+        Some(self.unix.load(Ordering::Relaxed)).filter(|unix| *unix != 0)
+    }
+}
+
 /// Whose budget a bucket is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
@@ -62,6 +83,7 @@ pub enum Scope {
 #[derive(Debug, Default)]
 pub struct Registry {
     buckets: HashMap<Scope, Weak<Bucket>>,
+    used: HashMap<String, Weak<Used>>,
 }
 
 impl Registry {
@@ -75,8 +97,19 @@ impl Registry {
         bucket
     }
 
-    /// Forgets the buckets that no snapshot holds any more.
+    /// When the key of that id was used last: the same one as long as any snapshot holds it.
+    pub fn used(&mut self, key: &str) -> Arc<Used> {
+        if let Some(used) = self.used.get(key).and_then(Weak::upgrade) {
+            return used;
+        }
+        let used = Arc::new(Used::default());
+        self.used.insert(key.to_owned(), Arc::downgrade(&used));
+        used
+    }
+
+    /// Forgets what no snapshot holds any more.
     pub fn sweep(&mut self) {
+        self.used.retain(|_, used| used.strong_count() > 0);
         self.buckets.retain(|_, bucket| bucket.strong_count() > 0);
     }
 }

@@ -6,7 +6,7 @@ mod failures;
 mod local;
 
 pub use failures::Failures;
-pub use local::{Bucket, Registry, Scope};
+pub use local::{Bucket, Registry, Scope, Used};
 
 /// The clock of budgets and breakers: nanoseconds since `started`, plus an hour so that it never comes near zero.
 #[must_use]

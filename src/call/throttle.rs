@@ -15,6 +15,7 @@ use crate::{
 /// # Refuses
 /// - [`Refusal::KeyRateLimited`]
 pub fn key(key: &KeyPolicy, now: Now) -> Result<(), Refusal> {
+    key.used.note(now.unix);
     match &key.rate {
         None => Ok(()),
         Some((rate, bucket)) => {
@@ -28,17 +29,7 @@ pub fn key(key: &KeyPolicy, now: Now) -> Result<(), Refusal> {
 /// # Refuses
 /// - [`Refusal::UpstreamUnavailable`] without having tried, then [`Refusal::ServerRateLimited`].
 pub fn server(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<Permit, Refusal> {
-    let limits = HealthLimits {
-        in_flight_max: server.max_in_flight,
-        listing_age_max_ms: u64::try_from(settings.discovery_max_age.as_millis()).unwrap_or(u64::MAX),
-    };
-    let permit = server.upstream.health.enter(limits, now.millis()).map_err(|cause| {
-        Refusal::UpstreamUnavailable(match cause {
-            NotAttempted::ListingTooOld => Unavailable::NotListed,
-            NotAttempted::MaxInFlight => Unavailable::Busy,
-            NotAttempted::BreakerOpen => Unavailable::BreakerOpen,
-        })
-    })?;
+    let permit = server.upstream.health.enter(limits(server, settings), now.millis()).map_err(not_attempted)?;
     if let Some((rate, bucket)) = &server.rate
         && let Err(retry_after) = bucket.charge(*rate, now.nanos)
     {
@@ -46,4 +37,27 @@ pub fn server(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<Pe
         return Err(Refusal::ServerRateLimited { retry_after });
     }
     Ok(permit)
+}
+
+/// As [`server`], without taking a place or spending a token: what `explain` needs to know.
+///
+/// # Refuses
+/// - [`Refusal::UpstreamUnavailable`]
+pub fn look(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<(), Refusal> {
+    server.upstream.health.look(limits(server, settings), now.millis()).map_err(not_attempted)
+}
+
+fn limits(server: &ServerPolicy, settings: &Settings) -> HealthLimits {
+    HealthLimits {
+        in_flight_max: server.max_in_flight,
+        listing_age_max_ms: u64::try_from(settings.discovery_max_age.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+const fn not_attempted(cause: NotAttempted) -> Refusal {
+    Refusal::UpstreamUnavailable(match cause {
+        NotAttempted::ListingTooOld => Unavailable::NotListed,
+        NotAttempted::MaxInFlight => Unavailable::Busy,
+        NotAttempted::BreakerOpen => Unavailable::BreakerOpen,
+    })
 }

@@ -16,7 +16,7 @@ use super::{
     schema::ToolSchemas,
 };
 use crate::{
-    budget::Bucket,
+    budget::{Bucket, Used},
     model::{
         id::KeyDigest,
         mcp::Revision,
@@ -146,6 +146,8 @@ pub struct KeyPolicy {
     pub standing: Option<Refusal>,
     /// Requests.
     pub rate: Option<(Rate, Arc<Bucket>)>,
+    /// When it was used last; outside the snapshot, so a reload forgets nothing.
+    pub used: Arc<Used>,
     /// What it may use; shared by keys with the same grants, project and environment.
     pub view: Arc<View>,
 }
