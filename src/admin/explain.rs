@@ -24,6 +24,7 @@ use crate::{
         parse::{self, Message, Request},
         resolve,
         route::{self, Endpoint},
+        throttle,
     },
     conf::Role,
     control::Catalog,
@@ -36,8 +37,7 @@ use crate::{
         guard::{self, Verdict},
         snapshot::{KeyPolicy, ServerPolicy, Snapshot, ToolPolicy, ViewServer},
     },
-    refusal::{Refusal, Surface, Unavailable},
-    upstream::breaker::HealthLimits,
+    refusal::{Refusal, Surface},
 };
 
 /// Tells what would happen to a call.
@@ -209,26 +209,11 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// Health is looked at as a call would, and given back at once; rates are left alone.
+    /// Health is looked at as a call would; rates are left alone.
     fn server(&mut self, server: &ServerPolicy, now: Now) -> Result<(), Refusal> {
-        let limits = HealthLimits {
-            in_flight_max: server.max_in_flight,
-            listing_age_max_ms: u64::try_from(self.snapshot.settings.discovery_max_age.as_millis()).unwrap_or(u64::MAX),
-        };
         let of_server = Some(format!("server `{}`", server.slug));
-        let health = &server.upstream.health;
-        let judged = if health.listing_age_ms(now.millis()) > limits.listing_age_max_ms {
-            Err(Refusal::UpstreamUnavailable(Unavailable::NotListed))
-        } else if health.in_flight() >= limits.in_flight_max {
-            Err(Refusal::UpstreamUnavailable(Unavailable::Busy))
-        } else {
-            Ok(())
-        };
-        self.judge("server_health", judged, of_server.clone(), "the server was listed and has room")?;
-        if health.is_open() {
-            let why = "the breaker is open: the call is refused unless it is the next test";
-            self.skip("server_breaker", why, of_server.clone());
-        }
+        let judged = throttle::look(server, &self.snapshot.settings, now);
+        self.judge("server_health", judged, of_server.clone(), "the server is listed, has room and answers")?;
         let rate = server.rate.as_ref().map(|limit| format!("the call spends one of {}", limit.rate()));
         self.skip("server_rate", rate.as_deref().unwrap_or("the server has no rate limit"), of_server);
         Ok(())

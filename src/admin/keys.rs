@@ -39,7 +39,7 @@ const OVERLAP_SECONDS_MAX: i64 = 90 * 24 * 3600;
     responses((status = 200, body = shapes::Keys))
 )]
 pub(super) async fn list(State(rooms): State<Arc<Rooms>>, call: Call) -> Outcome {
-    objects::list::<Key>(&rooms, &call, ("/v1/keys", "keys"), show)
+    objects::list::<Key>(&rooms, &call, ("/v1/keys", "keys"), |catalog, owned| show(&rooms, catalog, owned))
 }
 
 /// Makes a key. Without `sha256` a token is drawn and shown once, as `token`.
@@ -65,7 +65,7 @@ pub(super) async fn create(State(rooms): State<Arc<Rooms>>, call: Call, body: Bo
     let key = objects::read::<Key>(members)?;
     let id = key.id.clone();
     let done = rooms.control.apply(&Change::CreateKey(key), &call.asker(confirm)?).await?;
-    Ok(Reply::created(with_token(show(&done, done.find::<Key>(None, &id)?), token)).at(done.revision))
+    Ok(Reply::created(with_token(show(&rooms, &done, done.find::<Key>(None, &id)?), token)).at(done.revision))
 }
 
 /// Shows a key.
@@ -76,7 +76,7 @@ pub(super) async fn create(State(rooms): State<Arc<Rooms>>, call: Call, body: Bo
 pub(super) async fn get(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<String>) -> Outcome {
     call.allow(Role::Viewer, &[])?;
     let catalog = rooms.control.catalog();
-    Ok(Reply::ok(show(&catalog, catalog.find::<Key>(None, &id)?)).at(catalog.revision))
+    Ok(Reply::ok(show(&rooms, &catalog, catalog.find::<Key>(None, &id)?)).at(catalog.revision))
 }
 
 /// Changes members of a key; one that is left out stays. The token is rotated, the key revoked by calls of their own.
@@ -91,7 +91,7 @@ pub(super) async fn patch(State(rooms): State<Arc<Rooms>>, call: Call, At(id): A
     let confirm = take_confirm(&mut members);
     let target = objects::target(&call, Kind::Key, id.clone());
     let done = rooms.control.apply(&Change::Patch { target, members }, &call.asker(confirm)?).await?;
-    Ok(Reply::ok(show(&done, done.find::<Key>(None, &id)?)).at(done.revision))
+    Ok(Reply::ok(show(&rooms, &done, done.find::<Key>(None, &id)?)).at(done.revision))
 }
 
 /// Draws a new token, shown once. The old one stays good for `overlap`, a day unless said.
@@ -111,7 +111,7 @@ pub(super) async fn rotate(State(rooms): State<Arc<Rooms>>, call: Call, At(id): 
     let previous_expires = Timestamp::now().as_second().saturating_add(overlap);
     let change = Change::Rotate { key: id.clone(), sha256: token.sha256, previous_expires };
     let done = rooms.control.apply(&change, &call.asker(Confirm::No)?).await?;
-    Ok(Reply::ok(with_token(show(&done, done.find::<Key>(None, &id)?), Some(token))).at(done.revision))
+    Ok(Reply::ok(with_token(show(&rooms, &done, done.find::<Key>(None, &id)?), Some(token))).at(done.revision))
 }
 
 /// Revokes a key for good; also one that a file owns. From the answer on it opens nothing.
@@ -124,7 +124,7 @@ pub(super) async fn revoke(State(rooms): State<Arc<Rooms>>, call: Call, At(id): 
     call.allow(Role::Admin, &[])?;
     body.none()?;
     let done = rooms.control.apply(&Change::Revoke { key: id.clone() }, &call.asker(Confirm::No)?).await?;
-    Ok(Reply::ok(show(&done, done.find::<Key>(None, &id)?)).at(done.revision))
+    Ok(Reply::ok(show(&rooms, &done, done.find::<Key>(None, &id)?)).at(done.revision))
 }
 
 /// Lists the grants of a key.
@@ -192,10 +192,13 @@ pub(super) async fn delete_grant(
     Ok(objects::deleted("grant", &format!("{slug}/{id}")).at(done.revision))
 }
 
-/// A key, and whether it closes the trifecta. The digests of its tokens stay here.
-fn show(catalog: &Catalog, owned: &Owned<Key>) -> Json {
+/// A key, when it was used last since the gateway started, and whether it closes the trifecta.
+fn show(rooms: &Rooms, catalog: &Catalog, owned: &Owned<Key>) -> Json {
     let mut json = shown(owned);
+    let last = rooms.control.live().load().and_then(|snapshot| snapshot.keys.get(&owned.value.sha256)?.key.used.last());
+    let last = last.and_then(|unix| Timestamp::from_second(unix).ok()).map(|moment| moment.to_string());
     if let Some(members) = json.as_object_mut() {
+        members.insert("last_used".to_owned(), json!(last));
         members.insert("trifecta".to_owned(), json!(catalog.closed.contains(&owned.value.id)));
     }
     json

@@ -1,7 +1,7 @@
 //! How an answer looks: JSON with the revision as `ETag`, or the error envelope of contract §2.
 
 use axum::{
-    http::{HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde_json::{Value as Json, json};
@@ -57,7 +57,7 @@ pub(super) struct Refused {
     kind: &'static str,
     code: Option<&'static str>,
     message: String,
-    header: Option<(HeaderName, HeaderValue)>,
+    header: Option<(&'static str, String)>,
 }
 
 impl Refused {
@@ -84,13 +84,13 @@ impl Refused {
     pub(super) fn unauthenticated() -> Self {
         let refused =
             Self::new((401, "authentication_error", None), "a valid token is needed: `Authorization: Bearer TOKEN`");
-        refused.with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+        refused.with("www-authenticate", "Bearer".to_owned())
     }
 
     /// 429 for failing attempts.
     pub(super) fn too_many_failures(seconds: u64) -> Self {
         let refused = Self::new((429, "rate_limit_exceeded", None), "too many failed attempts from this address");
-        refused.with(header::RETRY_AFTER, HeaderValue::from(seconds))
+        refused.with("retry-after", seconds.to_string())
     }
 
     /// 403 `role_required`
@@ -113,7 +113,7 @@ impl Refused {
         Self::new((500, "internal_error", None), "the gateway failed")
     }
 
-    fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    fn with(mut self, name: &'static str, value: String) -> Self {
         self.header = Some((name, value));
         self
     }
@@ -148,7 +148,9 @@ impl IntoResponse for Refused {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let error = json!({ "error": { "type": self.kind, "code": self.code, "message": self.message } });
         let mut response = (status, [(header::CONTENT_TYPE, JSON)], error.to_string()).into_response();
-        if let Some((name, value)) = self.header {
+        if let Some((name, value)) = self.header
+            && let Ok(value) = HeaderValue::from_str(&value)
+        {
             response.headers_mut().insert(name, value);
         }
         response

@@ -266,6 +266,8 @@ pub(super) struct ShownKey {
     previous_expires: Option<String>,
     /// Who owns it.
     managed_by: ManagedBy,
+    /// When it was used last since the gateway started; null: not since then.
+    last_used: Option<String>,
     /// It can read private data, take in untrusted content and send data out.
     trifecta: bool,
     /// Shown once: when the key is made or rotated.

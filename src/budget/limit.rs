@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use super::{Bucket, Fleet, Lease};
+use super::{Bucket, Fleet, Lease, Used};
 use crate::model::units::Rate;
 
 /// The rate limit of a key or a server, at the rate of one policy.
@@ -85,6 +85,7 @@ impl fmt::Display for Scope {
 pub struct Registry {
     buckets: HashMap<Scope, Weak<Bucket>>,
     leases: HashMap<Scope, Weak<Lease>>,
+    used: HashMap<Scope, Weak<Used>>,
     fleet: Option<Arc<Fleet>>,
 }
 
@@ -106,8 +107,14 @@ impl Registry {
         }
     }
 
+    /// When the key of that id was used last: the same one as long as any snapshot holds it.
+    pub fn used(&mut self, key: &str) -> Arc<Used> {
+        kept(&mut self.used, Scope::Key(key.to_owned()), |_| Used::default())
+    }
+
     /// Forgets what no snapshot holds any more.
     pub fn sweep(&mut self) {
+        self.used.retain(|_, used| used.strong_count() > 0);
         self.buckets.retain(|_, bucket| bucket.strong_count() > 0);
         self.leases.retain(|_, lease| lease.strong_count() > 0);
     }

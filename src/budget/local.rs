@@ -1,6 +1,6 @@
 //! Token buckets of one node: exact, lock-free, kept across reloads (contract §8).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::model::units::Rate;
 
@@ -51,4 +51,25 @@ impl Bucket {
 
 fn nanos(rate: Rate) -> u64 {
     u64::try_from(rate.per.length().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// When a key was used last, to the second, since the process started.
+#[derive(Debug, Default)]
+pub struct Used {
+    unix: AtomicI64,
+}
+
+impl Used {
+    /// It is used now, in seconds since 1970. Writes once a second at most, so that calls of one key do not fight over it.
+    pub fn note(&self, unix: i64) {
+        if self.unix.load(Ordering::Relaxed) != unix {
+            self.unix.store(unix, Ordering::Relaxed);
+        }
+    }
+
+    /// When it was used last, in seconds since 1970; none: not yet.
+    #[must_use]
+    pub fn last(&self) -> Option<i64> {
+        Some(self.unix.load(Ordering::Relaxed)).filter(|unix| *unix != 0)
+    }
 }

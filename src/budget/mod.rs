@@ -12,7 +12,7 @@ pub use failures::Failures;
 pub use fleet::{ASK_MAX, Fleet};
 pub use lease::{LEASED_MIN, Lease};
 pub use limit::{Limit, Registry, Scope, Short};
-pub use local::Bucket;
+pub use local::{Bucket, Used};
 
 /// The clock of budgets and breakers: nanoseconds since `started`, plus an hour so that it never comes near zero.
 #[must_use]

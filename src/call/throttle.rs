@@ -17,6 +17,7 @@ use crate::{
 /// # Refuses
 /// - [`Refusal::KeyRateLimited`]
 pub fn key(key: &KeyPolicy, now: Now) -> Result<Option<&Limit>, Refusal> {
+    key.used.note(now.unix);
     let Some(limit) = &key.rate else { return Ok(None) };
     match limit.charge(now.nanos) {
         Ok(()) => Ok(None),
@@ -39,17 +40,7 @@ pub fn key_answer(answer: Result<(), u64>) -> Result<(), Refusal> {
 /// # Refuses
 /// - [`Refusal::UpstreamUnavailable`] without having tried, then [`Refusal::ServerRateLimited`].
 pub fn server(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<(Permit, bool), Refusal> {
-    let limits = HealthLimits {
-        in_flight_max: server.max_in_flight,
-        listing_age_max_ms: u64::try_from(settings.discovery_max_age.as_millis()).unwrap_or(u64::MAX),
-    };
-    let permit = server.upstream.health.enter(limits, now.millis()).map_err(|cause| {
-        Refusal::UpstreamUnavailable(match cause {
-            NotAttempted::ListingTooOld => Unavailable::NotListed,
-            NotAttempted::MaxInFlight => Unavailable::Busy,
-            NotAttempted::BreakerOpen => Unavailable::BreakerOpen,
-        })
-    })?;
+    let permit = server.upstream.health.enter(limits(server, settings), now.millis()).map_err(not_attempted)?;
     match server.rate.as_ref().map(|limit| limit.charge(now.nanos)) {
         None | Some(Ok(())) => Ok((permit, false)),
         Some(Err(Short::Ask)) => Ok((permit, true)),
@@ -72,4 +63,27 @@ pub fn server_answer(permit: Permit, answer: Result<(), u64>) -> Result<Permit, 
 fn server_refused(permit: Permit, retry_after: u64) -> Refusal {
     permit.unused();
     Refusal::ServerRateLimited { retry_after }
+}
+
+/// As [`server`], without taking a place or spending a token: what `explain` needs to know.
+///
+/// # Refuses
+/// - [`Refusal::UpstreamUnavailable`]
+pub fn look(server: &ServerPolicy, settings: &Settings, now: Now) -> Result<(), Refusal> {
+    server.upstream.health.look(limits(server, settings), now.millis()).map_err(not_attempted)
+}
+
+fn limits(server: &ServerPolicy, settings: &Settings) -> HealthLimits {
+    HealthLimits {
+        in_flight_max: server.max_in_flight,
+        listing_age_max_ms: u64::try_from(settings.discovery_max_age.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+const fn not_attempted(cause: NotAttempted) -> Refusal {
+    Refusal::UpstreamUnavailable(match cause {
+        NotAttempted::ListingTooOld => Unavailable::NotListed,
+        NotAttempted::MaxInFlight => Unavailable::Busy,
+        NotAttempted::BreakerOpen => Unavailable::BreakerOpen,
+    })
 }

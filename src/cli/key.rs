@@ -73,7 +73,7 @@ pub(super) enum Command {
     },
 }
 
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("ID", "/id"),
     ("ORGANIZATION", "/organization"),
     ("PROJECT", "/project"),
@@ -81,6 +81,7 @@ const COLUMNS: [(&str, &str); 8] = [
     ("REVOKED", "/revoked"),
     ("DISABLED", "/disabled"),
     ("EXPIRES", "/expires"),
+    ("LAST USED", "/last_used"),
     ("MANAGED BY", "/managed_by"),
 ];
 

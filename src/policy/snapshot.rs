@@ -16,7 +16,7 @@ use super::{
     schema::{ToolSchemas, advertise},
 };
 use crate::{
-    budget::Limit,
+    budget::{Limit, Used},
     model::{
         id::KeyDigest,
         jsonrpc::Document,
@@ -167,6 +167,8 @@ pub struct KeyPolicy {
     pub standing: Option<Refusal>,
     /// Requests.
     pub rate: Option<Limit>,
+    /// When it was used last; outside the snapshot, so a reload forgets nothing.
+    pub used: Arc<Used>,
     /// What it may use; shared by keys with the same grants, project and environment.
     pub view: Arc<View>,
 }

@@ -33,6 +33,8 @@ const DISCOVERIES_AT_ONCE_MAX: usize = 16;
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// How often sessions are counted for `/metrics`.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// How often a node of a fleet looks whether another one has written.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// How often names are looked up.
 const RESOLVE_EVERY: Duration = Duration::from_secs(15);
 
@@ -66,6 +68,9 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     tokio::spawn(keep_resolved(Arc::clone(rooms)));
     tokio::spawn(watch_discovery(Arc::clone(rooms)));
     tokio::spawn(reload_on_hangup(Arc::clone(rooms), hangups));
+    if rooms.conf.store.url.expose().starts_with("postgres") {
+        tokio::spawn(keep_refreshed(Arc::clone(rooms)));
+    }
     tokio::spawn(reopen_on_usr1(Arc::clone(rooms)));
     super::management::start(rooms).await?;
     tokio::spawn(notify::when_ready(Arc::clone(rooms)));
@@ -158,6 +163,21 @@ async fn keep_resolved(rooms: Arc<Rooms>) {
     loop {
         tokio::time::sleep(RESOLVE_EVERY).await;
         resolve_all(&rooms).await;
+    }
+}
+
+/// In a fleet: takes over what other nodes have written.
+async fn keep_refreshed(rooms: Arc<Rooms>) {
+    loop {
+        tokio::time::sleep(REFRESH_EVERY).await;
+        match rooms.control.refresh().await {
+            Ok(false) => {}
+            Ok(true) => {
+                resolve_all(&rooms).await;
+                set_schedule(&rooms).await;
+            }
+            Err(why) => tracing::error!("what another node wrote was not taken: {why}"),
+        }
     }
 }
 

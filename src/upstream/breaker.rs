@@ -73,6 +73,22 @@ impl Health {
         Ok(permit)
     }
 
+    /// Whether [`Self::enter`] would let a call in, without taking a place or the test of an open breaker.
+    ///
+    /// # Errors
+    /// [`NotAttempted`]
+    pub fn look(&self, limits: HealthLimits, now_ms: u64) -> Result<(), NotAttempted> {
+        if self.listing_age_ms(now_ms) > limits.listing_age_max_ms {
+            return Err(NotAttempted::ListingTooOld);
+        }
+        if self.in_flight() >= limits.in_flight_max {
+            return Err(NotAttempted::MaxInFlight);
+        }
+        let state = self.breaker.load(Ordering::Relaxed);
+        let passes = state & COUNT_MASK < FAILURES_TO_OPEN || now_ms >= state >> COUNT_BITS;
+        if passes { Ok(()) } else { Err(NotAttempted::BreakerOpen) }
+    }
+
     /// The server's tools were listed.
     pub fn listed(&self, now_ms: u64) {
         self.listed_ms.fetch_max(now_ms, Ordering::Relaxed);
