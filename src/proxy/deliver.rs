@@ -12,7 +12,7 @@ use pingora::{
 use super::{
     context::{Call, Context, Gateway, Sent},
     edge::dress,
-    held::{ANSWERED, DEADLINE, UNFINISHED},
+    held::{DEADLINE, UNFINISHED},
     relay::{Relay, ServerHead, Step},
     respond::{self, JSON, SSE, Takes},
     to_server::REFUSED,
@@ -116,11 +116,15 @@ impl Gateway {
         let (Some(snapshot), Some(key)) = (ctx.snapshot.clone(), ctx.key.clone()) else {
             return Error::e_explain(ErrorType::InternalError, "a call without a policy");
         };
-        let Context { call: Call::Sent(sent), asked, notes, own, .. } = ctx else {
+        let Context { call: Call::Sent(sent), asked, notes, own, signals, .. } = ctx else {
             return Error::e_explain(ErrorType::InternalError, "a body to nothing");
         };
         if sent.answered {
-            return if chunk.is_empty() { Ok(None) } else { Error::e_explain(ANSWERED, "the server goes on") };
+            // The answer may be filtered but not written yet: an error here would lose it.
+            if let Some(signals) = signals.as_ref().filter(|_| !chunk.is_empty()) {
+                signals.set_goes_on();
+            }
+            return Ok(None);
         }
         let Some(mut relay) = sent.relay.take() else {
             return Error::e_explain(ErrorType::InternalError, "a body without a head");

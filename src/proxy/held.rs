@@ -56,6 +56,8 @@ pub(super) struct Signals {
     filtered: AtomicU64,
     /// Which of them holds the end of the answer; none yet: 0.
     answer_at: AtomicU64,
+    /// The server sent more behind its answer.
+    goes_on: AtomicBool,
     /// The response did not end as HTTP wants it, or must not be followed by another: close the connection.
     spoiled: AtomicBool,
 }
@@ -67,6 +69,7 @@ impl Signals {
             deadline_us: AtomicU64::new(u64::MAX),
             filtered: AtomicU64::new(0),
             answer_at: AtomicU64::new(0),
+            goes_on: AtomicBool::new(false),
             spoiled: AtomicBool::new(false),
         })
     }
@@ -85,6 +88,11 @@ impl Signals {
     /// The piece that was counted last holds the end of the answer, whether or not the server ends there.
     pub(super) fn set_answered(&self) {
         self.answer_at.store(self.filtered.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// The server sent more behind its answer, which is not read; its connection is dropped once the answer is written.
+    pub(super) fn set_goes_on(&self) {
+        self.goes_on.store(true, Ordering::Relaxed);
     }
 
     /// The connection must not be used for another request.
@@ -265,6 +273,9 @@ impl Session for Held {
                     let last = end || self.signals.is_answer(self.pieces);
                     if self.ended.is_some() {
                         // The answer is out: only the server's end is awaited.
+                        if self.signals.goes_on.load(Ordering::Relaxed) {
+                            return Error::e_explain(ANSWERED, "the server goes on after its answer");
+                        }
                         if end {
                             return Ok(true);
                         }
