@@ -148,11 +148,7 @@ impl Gateway {
         let lost = step.verdict.is_some() && session_sent && relay.lost_session(&sent.our_id_text);
         sent.relay = Some(relay);
         *own += begun.elapsed();
-        if lost && sent.renewed {
-            let verdict = Some(Err(Refusal::UpstreamUnavailable(Unavailable::Session)));
-            return Ok(Some(Step { verdict, ..Step::default() }));
-        }
-        if lost {
+        if lost && !sent.renewed {
             let mut error = Error::explain(RENEW, "the server lost our session");
             error.set_retry(true);
             return Err(error);
