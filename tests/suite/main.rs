@@ -26,6 +26,7 @@ mod eras;
 mod faults;
 mod harness;
 mod matrix;
+mod mixing;
 mod passthrough;
 mod reload;
 mod reports;
