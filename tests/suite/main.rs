@@ -30,6 +30,7 @@ mod faults;
 mod harness;
 mod life;
 mod matrix;
+mod mixing;
 mod passthrough;
 mod profiles;
 mod refusals;
