@@ -27,6 +27,7 @@ mod discovery;
 mod eras;
 mod faults;
 mod harness;
+mod limits;
 mod matrix;
 mod profiles;
 mod refusals;
