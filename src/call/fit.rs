@@ -133,6 +133,20 @@ fn foreign_meta(result: &Spanned<'_>, splices: &mut Vec<Splice>) {
     splices.extend(inner.splices(&meta));
 }
 
+/// The params of a notification without the gateway's own mark; none: not JSON any more.
+#[must_use]
+pub(super) fn unmarked(params: Vec<u8>) -> Option<Vec<u8>> {
+    let mut scratch = Vec::new();
+    let document = Document::parse(&params, &mut scratch).ok()?;
+    let root = document.spanned_root();
+    let Some(meta) = root.get("_meta").filter(|meta| meta.node.get(META_REFUSAL).is_some()) else {
+        return Some(params.clone());
+    };
+    let mut edit = ObjectEdit::default();
+    edit.remove(META_REFUSAL);
+    Some(apply(document.raw(), root.span.clone(), edit.splices(&meta)))
+}
+
 /// A text mirror of structured content that the revision cannot carry, unless the server already sent a text block.
 fn mirror(content: &Spanned<'_>, structured: &Spanned<'_>, splices: &mut Vec<Splice>) {
     let has_text = content.node.items().any(|block| block.get("type").and_then(Node::as_str) == Some("text"));

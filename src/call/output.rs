@@ -347,6 +347,7 @@ pub fn progress(exchange: &mut Exchange<'_>, document: &Document<'_>, params: &S
         Ok(Some(redacted)) => redacted,
         Err(_) => return None,
     };
+    let bytes = fit::unmarked(bytes)?;
     let mut out = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":".to_vec();
     out.extend_from_slice(&bytes);
     out.push(b'}');

@@ -160,6 +160,14 @@ pub(super) struct Sent {
     pub(super) deadline: tokio::time::Instant,
 }
 
+impl Sent {
+    /// Whether what came back so far says that a legacy session which went along is gone.
+    pub(super) fn lost_session(&self) -> bool {
+        let went_along = self.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());
+        went_along && self.relay.as_ref().is_some_and(|relay| relay.lost_session(&self.our_id_text))
+    }
+}
+
 /// The state of one request.
 pub struct Context {
     pub(super) request_id: String,
@@ -239,8 +247,16 @@ impl Context {
         }
     }
 
+    /// Whether what came back so far says that a legacy session which went along is gone.
+    pub(super) fn lost_session(&mut self) -> bool {
+        self.sent_mut().is_some_and(|sent| sent.lost_session())
+    }
+
     /// Whether a lost legacy session may still be renewed for this call; says yes once.
     pub(super) fn may_renew(&mut self) -> bool {
+        if let Some(signals) = &self.signals {
+            signals.begin_again();
+        }
         self.sent_mut().is_some_and(|sent| !std::mem::replace(&mut sent.renewed, true))
     }
 }

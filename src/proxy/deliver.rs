@@ -24,6 +24,10 @@ pub(super) const RENEW: ErrorType = ErrorType::Custom("renew");
 /// The result waits for external engines: the proxy loop ends, and `fail` is its finisher.
 const PENDING: ErrorType = ErrorType::Custom("pending");
 
+fn is_identity(coding: &[u8]) -> bool {
+    coding.trim_ascii().eq_ignore_ascii_case(b"identity")
+}
+
 /// Whether something that the server wrote goes out with the verdict.
 const fn passes_words_on(verdict: &Result<Vec<u8>, Refusal>) -> bool {
     matches!(
@@ -48,7 +52,7 @@ impl Gateway {
         let head = ServerHead {
             status: response.status.as_u16(),
             content_type: text("content-type"),
-            content_encoding: text("content-encoding"),
+            is_coded: response.headers.get_all("content-encoding").iter().any(|coding| !is_identity(coding.as_bytes())),
             content_length: text("content-length").and_then(|length| length.parse().ok()),
         };
         let checked = &sent.admitted.checked;
@@ -148,9 +152,8 @@ impl Gateway {
             self.note_panic();
             Step { verdict: Some(Err(Refusal::Internal)), ..Step::default() }
         });
-        let session_sent = sent.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());
-        let lost = step.verdict.is_some() && session_sent && !sent.renewed && relay.lost_session(&sent.our_id_text);
         sent.relay = Some(relay);
+        let lost = step.verdict.is_some() && !sent.renewed && sent.lost_session();
         *own += begun.elapsed();
         if lost {
             let mut error = Error::explain(RENEW, "the server lost our session");

@@ -160,6 +160,7 @@ impl Edge {
             Err(_) => return Some(Err(Refusal::TooSlow)),
             Ok(Err(error)) => {
                 return match error.etype() {
+                    _ if is_over_pingoras_bound(&error) => Some(Err(Refusal::HeadTooLarge)),
                     pingora::ErrorType::InvalidHTTPHeader => Some(Err(Refusal::Framing("the head cannot be read"))),
                     pingora::ErrorType::ReadTimedout => Some(Err(Refusal::TooSlow)),
                     _ => None,
@@ -211,6 +212,11 @@ async fn linger(session: ServerSession) {
         }
     };
     let _ = tokio::time::timeout(DRAIN, drain).await;
+}
+
+/// Whether Pingora gave a head up for its size (1 MiB), which it tells in words alone.
+fn is_over_pingoras_bound(error: &pingora::Error) -> bool {
+    error.context.as_ref().is_some_and(|words| words.as_str().starts_with("Request header larger than"))
 }
 
 fn session_is_connect(head: &pingora::http::RequestHeader) -> bool {

@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 /// # Refuses
 /// - [`Refusal::HeadTooLarge`]: over `bytes_max`.
 /// - [`Refusal::Framing`]: anything that two readers could take differently.
-pub(super) fn judge(head: &[u8], bytes_max: u64) -> Result<(), Refusal> {
+pub fn judge(head: &[u8], bytes_max: u64) -> Result<(), Refusal> {
     if u64::try_from(head.len()).unwrap_or(u64::MAX) > bytes_max {
         return Err(Refusal::HeadTooLarge);
     }

@@ -49,8 +49,6 @@ pub(super) struct Held {
     /// The client has the whole answer, since then.
     ended: Option<Instant>,
     expects_continue: bool,
-    /// Pieces of the body that were handed over.
-    pieces: u64,
 }
 
 impl Held {
@@ -69,7 +67,6 @@ impl Held {
             head: None,
             ended: None,
             expects_continue,
-            pieces: 0,
         };
         (ServerSession::new_custom(Box::new(held)), receiver)
     }
@@ -188,9 +185,9 @@ impl Session for Held {
                     self.head = Some(head);
                 }
                 HttpTask::Body(data, end) => {
-                    self.pieces += 1;
                     let data = data.filter(|data| !data.is_empty());
-                    let last = end || self.signals.is_answer(self.pieces);
+                    let answers = self.signals.take_piece();
+                    let last = end || answers;
                     if self.ended.is_some() {
                         // The answer is out: only the server's end is awaited.
                         if end {

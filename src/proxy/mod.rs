@@ -15,7 +15,7 @@ mod deliver;
 mod drain;
 mod edge;
 mod finish;
-mod framing;
+pub mod framing;
 mod held;
 mod record;
 mod relay;
@@ -116,7 +116,8 @@ impl ProxyHttp for Gateway {
         _client_reused: bool,
     ) -> Box<Error> {
         // Nothing is ever sent twice, but for one renewal of a legacy session that the server provably refused.
-        let renew = *error.etype() == deliver::RENEW && ctx.may_renew();
+        let lost = *error.etype() == deliver::RENEW || (*error.etype() == held::UNFINISHED && ctx.lost_session());
+        let renew = lost && ctx.may_renew();
         error.set_retry(renew);
         error
     }

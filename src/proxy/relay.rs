@@ -62,8 +62,8 @@ pub(super) struct ServerHead<'a> {
     pub(super) status: u16,
     /// `Content-Type`, if any.
     pub(super) content_type: Option<&'a str>,
-    /// `Content-Encoding`, if any.
-    pub(super) content_encoding: Option<&'a str>,
+    /// A `Content-Encoding` other than `identity`.
+    pub(super) is_coded: bool,
     /// `Content-Length`, if any.
     pub(super) content_length: Option<u64>,
 }
@@ -89,7 +89,7 @@ impl Relay {
             }
             _ => return unavailable(Unavailable::NotMcp),
         };
-        if !head.content_encoding.is_none_or(|coding| coding.trim().eq_ignore_ascii_case("identity")) {
+        if head.is_coded {
             return unavailable(Unavailable::NotMcp);
         }
         if matches!(mode, Mode::Json) && head.content_length.is_some_and(|length| length > bytes_max) {

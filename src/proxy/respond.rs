@@ -30,7 +30,12 @@ impl Takes {
         for range in
             headers.get_all(http::header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','))
         {
-            match range.split(';').next().unwrap_or("").trim().to_ascii_lowercase().as_str() {
+            let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
+            let media = parts.next().unwrap_or_default();
+            if parts.any(|part| is_refused(&part)) {
+                continue;
+            }
+            match media.as_str() {
                 "text/event-stream" => sse = true,
                 "application/json" | "application/*" | "*/*" => json = true,
                 _ => {}
@@ -42,6 +47,12 @@ impl Takes {
             _ => Self::Json,
         }
     }
+}
+
+/// Whether a parameter of `Accept` says "not this" (RFC 9110 §12.4.2).
+fn is_refused(parameter: &str) -> bool {
+    let weight = parameter.strip_prefix("q=").map(|weight| weight.trim_end_matches(['0', '.']));
+    weight == Some("") && parameter != "q="
 }
 
 /// A whole answer, ready to be written.

@@ -22,6 +22,8 @@ pub(super) struct Signals {
     deadline_us: AtomicU64,
     /// Pieces of the server's body that went through the filter.
     filtered: AtomicU64,
+    /// Pieces that reached the held session.
+    taken: AtomicU64,
     /// Which of them holds the end of the answer; none yet: 0.
     answer_at: AtomicU64,
     /// The response did not end as HTTP wants it, or must not be followed by another: close the connection.
@@ -42,6 +44,7 @@ impl Signals {
             start: Instant::now(),
             deadline_us: AtomicU64::new(u64::MAX),
             filtered: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             answer_at: AtomicU64::new(0),
             spoiled: AtomicBool::new(false),
             drain,
@@ -73,8 +76,16 @@ impl Signals {
         self.spoiled.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_answer(&self, piece: u64) -> bool {
+    /// Counts a piece that reached the held session; whether it holds the end of the answer.
+    pub(super) fn take_piece(&self) -> bool {
+        let piece = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
         self.answer_at.load(Ordering::Relaxed) == piece
+    }
+
+    /// The call is sent once more: what came of the first time does not count.
+    pub(super) fn begin_again(&self) {
+        self.filtered.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
     }
 
     /// Whether the gateway stops, so that this connection carries no other request.

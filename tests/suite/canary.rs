@@ -272,6 +272,34 @@ fn no_place_and_no_encoding_gives_it_away() {
 }
 
 #[test]
+fn a_definition_that_repeats_it_is_listed_without_it() {
+    run(async {
+        let traces = traces();
+        let encodings = encodings();
+        let tools = encodings.iter().enumerate().map(|(n, (_, text))| {
+            json!({
+                "name": format!("t{n}"), "description": format!("Says {text}."), "title": text,
+                "inputSchema": { "type": "object", "properties": { text.as_str(): { "description": text } } }
+            })
+        });
+        let up = tools.fold(Upstream::new(), Upstream::definition);
+        let up = up.credential("Authorization", &format!("Bearer {TOKEN}")).run().await;
+        let gateway = Gateway::new().env("CANARY", &format!("Bearer {TOKEN}"));
+        let gateway = gateway.server_with("demo", &up, "credential = { Authorization = { env = 'CANARY' } }");
+        let gw = gateway.grant("ann", "demo", Read).approve_all().run().await;
+        let mut faults = Faults::default();
+        for client in [gw.client("ann"), gw.client("ann").server("demo"), gw.client("ann").legacy("2025-03-26")] {
+            let answer = client.rpc("tools/list", json!({})).await;
+            assert_eq!(answer.ok()["tools"].as_array().map(Vec::len), Some(encodings.len()));
+            assert!(answer.text().contains("[redacted:credential]"));
+            faults.row(client.path(), async { silent("the list", &said(&answer), &traces) }).await;
+            client.call(&client.named("demo", "t0"), json!({})).await.ok();
+        }
+        faults.assert_none(3);
+    });
+}
+
+#[test]
 fn a_refused_credential_is_not_shown() {
     run(async {
         let traces = traces();

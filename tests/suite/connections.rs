@@ -110,7 +110,7 @@ fn a_connection_goes_on_after_every_fault_of_a_server() {
         ("a stream that ends", Reply::Events(b": k\n\n".to_vec())),
     ];
     run(async move {
-        let (gw, _up) = gateway("timeout = '300ms'\nresult_limit = '16KiB'", "").await;
+        let (gw, _up) = gateway("timeout = '2s'\nresult_limit = '16KiB'", "").await;
         let mut faults = Faults::default();
         let count = rows.len();
         for (name, reply) in rows {

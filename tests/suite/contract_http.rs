@@ -563,6 +563,24 @@ fn heads_and_bodies_that_do_not_come_in_time_or_are_too_large() {
 }
 
 #[test]
+fn a_head_is_too_large_whatever_its_size() {
+    run(async {
+        let (gw, up) = gateway().await;
+        for size in [60_000, 70_000, 500_000, 1_200_000] {
+            let request = gw.client("ann").calling("demo_echo", "{}").set("X-Long", &"a".repeat(size));
+            let answer = gw.nobody().fresh().send(request).await;
+            if size < 65_000 {
+                answer.ok();
+                continue;
+            }
+            check(&answer, framing("request_too_large"));
+            assert!(answer.closed, "{size} bytes: the connection stays open");
+        }
+        assert_eq!(up.calls().len(), 1);
+    });
+}
+
+#[test]
 fn a_key_has_one_bucket_whatever_it_asks() {
     run(async {
         let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;

@@ -621,6 +621,16 @@ fn accept_never_refuses() {
             }
         }
         for (_, client) in eras(&gw) {
+            up.set_form(crate::support::upstream::Form::Sse);
+            for accept in ["application/json, text/event-stream;q=0", "*/*, text/event-stream; Q=0.000"] {
+                let answer = client.clone().accept(accept).call("echo", json!({})).await;
+                assert!(!answer.is_stream() && answer.said() == "{}", "{accept}");
+            }
+            let both = client.clone().accept("application/json;q=0.001, text/event-stream;q=0.1");
+            assert!(both.call("echo", json!({})).await.is_stream());
+            let only = client.clone().accept("text/event-stream, application/json;q=0");
+            up.set_form(crate::support::upstream::Form::Json);
+            assert!(only.call("echo", json!({})).await.is_stream());
             let client = client.accept("text/event-stream");
             let answer = client.call("echo", json!({})).await;
             assert_eq!(answer.said(), "{}");

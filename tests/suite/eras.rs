@@ -109,6 +109,41 @@ fn a_lost_session_is_renewed_once_and_the_call_sent_once_more() {
 }
 
 #[test]
+fn a_session_is_renewed_whatever_the_refusal_looks_like() {
+    let lost = [
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 7\r\n\r\n${bytewise}unknown",
+        "HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\n\r\n<html>gone</html>${close}",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: ${LEN}\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":\"other\",\"error\":{\"code\":1,\"message\":\"x\"}}",
+    ];
+    let good = r#"{"jsonrpc":"2.0","id":${ID},"result":{"content":[{"type":"text","text":"ok"}]}}"#;
+    run(async move {
+        let (gw, up) = gateway(Upstream::new().speaks(Speaks::Legacy)).await;
+        let mut faults = Faults::default();
+        for refusal in lost {
+            // After the renewal the server answers in each form; its stream stays open behind the answer.
+            let answers = [Reply::Body(good.into()), Reply::Events(format!("data: {good}\n\n${{stall}}").into_bytes())];
+            for second in answers {
+                let (client, up) = (gw.client("ann"), up.clone());
+                let row = async move {
+                    client.call("demo_echo", json!({})).await.ok();
+                    let (called, minted) = (up.calls().len(), up.minted());
+                    up.next(Reply::raw(refusal));
+                    up.next(second);
+                    let answer = client.call("demo_echo", json!({})).await;
+                    assert_eq!(answer.said(), "ok");
+                    assert!(answer.took < std::time::Duration::from_secs(5), "{:?}", answer.took);
+                    assert_eq!((up.calls().len() - called, up.minted() - minted), (2, 1));
+                };
+                faults.row(format!("{refusal:.60}"), row).await;
+            }
+        }
+        faults.assert_none(2 * lost.len());
+    });
+}
+
+#[test]
 fn a_server_that_loses_every_session_is_not_asked_for_ever() {
     run(async {
         let (gw, up) = gateway(Upstream::new().speaks(Speaks::Legacy)).await;
@@ -225,8 +260,7 @@ fn a_servers_own_requests_are_answered_for_the_client() {
 
 #[test]
 fn of_notifications_only_progress_is_relayed_and_only_when_asked_for() {
-    let progress =
-        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1}}"#;
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${TOKEN},"progress":1,"_meta":{"toolgate/refusal":{"code":"x"},"a":1}}}"#;
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     run(async move {
@@ -242,6 +276,7 @@ fn of_notifications_only_progress_is_relayed_and_only_when_asked_for() {
                     assert_eq!(answer.messages.len(), 2, "{speaks:?}, {era:?}: {:?}", answer.texts);
                     assert_eq!(answer.messages[0]["method"], "notifications/progress");
                     assert_eq!(answer.messages[0]["params"]["progressToken"], token);
+                    assert_eq!(answer.messages[0]["params"]["_meta"], json!({ "a": 1 }), "the mark is the gateway's");
                     assert_eq!(answer.header("x-accel-buffering"), Some("no"));
                 }
             }

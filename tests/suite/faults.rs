@@ -61,6 +61,11 @@ const HEADS: &[(&str, &str, &str)] = &[
     ("204", "HTTP/1.1 204 No Content\r\n\r\n", UNAVAILABLE),
     ("100 and nothing", "HTTP/1.1 100 Continue\r\n\r\n${stall}", TIMED_OUT),
     ("no content type", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", UNAVAILABLE),
+    (
+        "a coding behind identity",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: identity\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        UNAVAILABLE,
+    ),
     ("HTML", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", UNAVAILABLE),
 ];
 

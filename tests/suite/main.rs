@@ -29,6 +29,7 @@ mod eras;
 mod faults;
 mod harness;
 mod life;
+mod limits;
 mod matrix;
 mod mixing;
 mod passthrough;

@@ -83,7 +83,14 @@ async fn gateway(lists: &[List]) -> (Gw, Vec<Up>) {
         gateway = gateway.server(&list.slug, &up).grant("ann", &list.slug, Write);
         ups.push(up);
     }
-    (gateway.approve_all().run().await, ups)
+    let gw = gateway.approve_all().run().await;
+    for list in lists {
+        // Ready is ready after ten seconds, also with servers that were not listed yet.
+        let client = gw.client("ann").server(&list.slug);
+        let whole = async || (client.list().await.len() == list.listed().len()).then_some(());
+        crate::support::eventually(&format!("the list of {}", list.slug), whole).await;
+    }
+    (gw, ups)
 }
 
 const REVISIONS: [Option<&str>; 4] = [None, Some("2025-11-25"), Some("2025-06-18"), Some("2025-03-26")];

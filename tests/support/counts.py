@@ -6,6 +6,7 @@ nothing was noted.
 
 import pathlib
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -13,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def title(module):
     path = ROOT / "tests" / "suite" / f"{module}.rs"
     first = path.read_text(encoding="utf-8").splitlines()[0] if path.exists() else ""
-    return first.removeprefix("//! ").split(". ")[0].rstrip(".")
+    return textwrap.shorten(first.removeprefix("//! ").split(". ")[0].rstrip("."), 100, placeholder=" …")
 
 
 def main(folder):

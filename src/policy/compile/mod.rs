@@ -325,7 +325,7 @@ impl Compiler<'_, '_> {
         let mut tools = HashMap::new();
         for record in known {
             let clash = isolated.contains(&(server.slug.clone(), record.name.clone()));
-            let tool = self.tool(server, record, pins.get(record.name.as_str()).copied(), (rules, clash));
+            let tool = self.tool(server, record, pins.get(record.name.as_str()).copied(), (rules, clash, &mask));
             tools.insert(Arc::clone(&tool.name), Arc::new(tool));
         }
         let conf = self.inputs.conf;

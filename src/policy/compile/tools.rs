@@ -11,7 +11,7 @@ use crate::{
     },
     policy::{
         approval::{self, ToolState},
-        guard::GuardPlan,
+        guard::{CredentialMask, GuardPlan, apply_edits},
         schema::ToolSchemas,
         snapshot::{Guards, Listed, ToolPolicy},
     },
@@ -30,7 +30,7 @@ impl Compiler<'_, '_> {
         server: &Server,
         record: &ToolRecord,
         pin: Option<&Approval>,
-        (rules, clash): (&[Rule], bool),
+        (rules, clash, mask): (&[Rule], bool, &CredentialMask),
     ) -> ToolPolicy {
         let exposed = name::exposed(&server.slug, &record.name);
         let state = approval::state(record, pin);
@@ -39,7 +39,7 @@ impl Compiler<'_, '_> {
             (Some(fault), _) => (Err(fault.clone()), None),
             (None, Some(definition)) if state == ToolState::Approved => {
                 let compiled = self.definition(definition, &exposed);
-                (compiled.schemas.clone(), compiled.listed.clone())
+                (compiled.schemas.clone(), masked(definition, &exposed, mask).or_else(|| compiled.listed.clone()))
             }
             _ => (Err("the tool is not approved".to_owned()), None),
         };
@@ -104,6 +104,23 @@ impl Compiler<'_, '_> {
         self.plans.insert(key, Arc::clone(&plan));
         plan
     }
+}
+
+/// What is listed of a definition in which its server repeats the credential that we hold; none: it does not.
+fn masked(definition: &Definition, exposed: &str, mask: &CredentialMask) -> Option<Arc<Listed>> {
+    if mask.is_empty() {
+        return None;
+    }
+    let mut scratch = Vec::new();
+    let document = Document::parse(definition.json.as_bytes(), &mut scratch).ok()?;
+    let root = document.spanned_root();
+    let edits = mask.edits(&document, &root);
+    if edits.is_empty() {
+        return None;
+    }
+    let bytes = apply_edits(document.raw(), root.span.clone(), &edits);
+    let shown = Definition { sha256: definition.sha256, json: String::from_utf8(bytes).ok()?.into() };
+    compile_definition(&shown, exposed).listed
 }
 
 fn compile_definition(definition: &Definition, exposed: &str) -> Compiled {
