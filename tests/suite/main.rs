@@ -24,6 +24,7 @@ mod deadlines;
 mod discovery;
 mod eras;
 mod faults;
+mod fleet;
 mod harness;
 mod matrix;
 mod reload;
