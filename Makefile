@@ -23,7 +23,7 @@ build: tools-build
 test: test-rust test-files test-binary test-e2e
 	@echo "make: all tests passed"
 
-test-rust: tools-build
+test-rust: tools-build tools-test
 	$(CARGO) test --locked --no-fail-fast
 
 # `toolgate check` on each shipped conf file, and the systemd unit.
@@ -82,6 +82,7 @@ tools-test:
 	command -v $(PYTHON) >/dev/null || missing="$$missing python3"; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
-	$(call install,for the real MCP clients and servers of the tests)
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	$(call install,for the real MCP clients and servers of the tests$(comma) and their Redis)
 
 comma := ,
