@@ -25,7 +25,7 @@ build: tools-build
 test: test-rust test-files test-binary test-e2e test-counts
 	@echo "make: all tests passed"
 
-test-rust: tools-build
+test-rust: tools-build tools-test
 	@rm -rf target/counts
 	$(CARGO) test --locked --no-fail-fast
 
@@ -116,7 +116,8 @@ tools-test:
 	command -v $(PYTHON) >/dev/null || missing="$$missing python3"; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
-	$(call install,for the real MCP clients and servers of the tests)
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	$(call install,for the real MCP clients and servers of the tests$(comma) and their Redis)
 
 tools-bench:
 	@missing=; \

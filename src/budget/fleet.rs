@@ -69,6 +69,8 @@ pub struct Fleet {
     heartbeat: Script,
     node: String,
     failures: AtomicU32,
+    /// Questions of calls that got no answer since the last beat.
+    unanswered: AtomicU32,
     asks: Semaphore,
     started: Instant,
 }
@@ -101,6 +103,7 @@ impl Fleet {
             heartbeat: Script::new(HEARTBEAT),
             node: format!("{:032x}", rand::random::<u128>()),
             failures: AtomicU32::new(0),
+            unanswered: AtomicU32::new(0),
             asks: Semaphore::new(ASKS_MAX),
             started,
         });
@@ -136,7 +139,11 @@ impl Fleet {
         let now_ns = clock_nanos(self.started);
         match answer {
             Some(answer) => lease.asked(rate, answer, now_ns),
-            None => lease.charge_share(rate, now_ns),
+            None => {
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(bucket = lease.name(), "a call asked the store of rate limits in vain");
+                lease.charge_share(rate, now_ns)
+            }
         }
     }
 
@@ -320,7 +327,13 @@ impl Task {
         pipeline.load_script(&self.fleet.heartbeat).ignore().invoke_script(&call);
         let asked = timeout(TELL_MAX, pipeline.query_async::<(u32,)>(&mut connection));
         let (nodes,) = asked.await.map_err(|_| slow(TELL_MAX))?.map_err(|why| why.to_string())?;
-        self.fleet.standing.nodes.store(nodes.max(1), Ordering::Relaxed);
+        if self.fleet.standing.nodes.swap(nodes.max(1), Ordering::Relaxed) != nodes {
+            tracing::info!(nodes, "the nodes that share rate limits");
+        }
+        let calls = self.fleet.unanswered.swap(0, Ordering::Relaxed);
+        if calls > 0 {
+            tracing::warn!(calls, "the store of rate limits is slow: calls went on with this node's share");
+        }
         Ok(())
     }
 

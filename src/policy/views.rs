@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::snapshot::{AccessPolicy, KeyPolicy, OrganizationPolicy, Token, View, ViewServer};
 use crate::{
     budget::{self, Scope},
+    conf::{Fault, FileSpan},
     model::{
         id::KeyDigest,
         records::{Access, Grant, Key, Organization, OrganizationStatus, Plan, Records, Server, Subscription},
@@ -71,6 +72,37 @@ pub(super) fn keys(
         }
     }
     tokens
+}
+
+/// Names the limits that a fleet cannot lease: for each call of theirs the store is asked first (contract §8).
+pub(super) fn small_limits(records: &Records) -> Vec<Fault> {
+    const SHOWN_MAX: usize = 20;
+    let of_keys = records.keys.iter().map(|key| (&key.origin, key.value.rate_limit, format!("key `{}`", key.value.id)));
+    let of_servers = records
+        .servers
+        .iter()
+        .map(|server| (&server.origin, server.value.rate_limit, format!("server `{}`", server.value.slug)));
+    let mut small = of_keys.chain(of_servers).filter_map(|(origin, rate, whose)| {
+        let rate = rate.filter(|rate| rate.count < budget::LEASED_MIN)?;
+        let text = format!(
+            "the rate limit of {whose}, {rate}, is too small to lease: each call waits for the store of `rate_limits.url`, \
+             20 ms at most"
+        );
+        Some(Fault::warning(FileSpan::of(origin), text))
+    });
+    let mut faults: Vec<Fault> = small.by_ref().take(SHOWN_MAX).collect();
+    let more = small.count();
+    if more > 0 {
+        faults.push(Fault::warning(None, format!("so are {more} more rate limits")));
+    }
+    if let Some(first) = faults.first_mut() {
+        let hint = format!(
+            "limits from {} on are leased, by up to two nodes; by more, from 16 times the nodes on",
+            budget::LEASED_MIN
+        );
+        *first = first.clone().hint(hint);
+    }
+    faults
 }
 
 fn signature<'a>(key: &'a Key, grants: &[&'a Grant]) -> Signature<'a> {

@@ -131,6 +131,13 @@ struct Rooms {
     ends: Ends,
 }
 
+/// The store of shared rate limits, if there is to be one.
+async fn fleet(conf: &Conf, started: Instant) -> Result<Option<Arc<Fleet>>, StartError> {
+    let Some(url) = &conf.rate_limits.url else { return Ok(None) };
+    let fleet = Fleet::start(url.expose(), started).await;
+    fleet.map(Some).map_err(|why| StartError::Faults(format!("`rate_limits.url` cannot be used: {why}")))
+}
+
 /// Reads the conf, publishes the first policy, binds the listeners and starts discovery.
 ///
 /// # Errors
@@ -159,13 +166,7 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
     let client = Arc::new(Client::new(resolver.clone()));
     let sessions = Sessions::new(Arc::clone(&client), SessionLimits::default());
     let mut handles = Handles::new(Registry::new(Arc::clone(&sessions)));
-    let fleet = match &conf.rate_limits.url {
-        Some(url) => {
-            let started = runtime.block_on(Fleet::start(url.expose(), started));
-            Some(started.map_err(|why| StartError::Faults(format!("`rate_limits.url` cannot be used: {why}")))?)
-        }
-        None => None,
-    };
+    let fleet = runtime.block_on(fleet(&conf, started))?;
     handles.buckets = budget::Registry::new(fleet.clone());
     let (control, warnings) = runtime.block_on(async {
         let store = Store::open(conf.store.url.expose()).await?;

@@ -27,6 +27,7 @@ mod deadlines;
 mod discovery;
 mod eras;
 mod faults;
+mod fleet;
 mod harness;
 mod life;
 mod limits;

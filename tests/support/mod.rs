@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod mock;
 pub mod pin;
 pub mod policy;
+pub mod redis;
 pub mod script;
 pub mod stream;
 pub mod tls;

@@ -1,3 +1,5 @@
+//! The arithmetic of a lease as tables, and the bound on a fleet's overshoot under whatever may happen.
+
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

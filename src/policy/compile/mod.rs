@@ -102,7 +102,10 @@ pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, 
     let settings = Arc::new(settings(inputs));
     let organizations = compiler.organizations();
     let keys = views::keys(inputs.records, &organizations, &mut compiler.handles.buckets);
-    let faults = compiler.faults;
+    let mut faults = compiler.faults;
+    if inputs.conf.rate_limits.url.is_some() {
+        faults.extend(views::small_limits(inputs.records));
+    }
     if faults.iter().any(Fault::is_error) {
         return Err(faults);
     }

@@ -1,0 +1,350 @@
+//! Several gateways, one budget: rate limits through a real Redis, started for each test and ended with it (contract §8).
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::support::{
+    client::Client,
+    eventually,
+    gateway::{Gateway, Gw},
+    policy::Access::Read,
+    redis::Redis,
+    run,
+    tls::{Identity, Leaf},
+    upstream::{Up, Upstream},
+};
+
+/// Gateways before one server; each with the keys `ann` and `bob`.
+async fn gateways(count: usize, url: &str, (key, server): (&str, &str), env: &[(&str, &str)]) -> (Vec<Gw>, Up) {
+    let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
+    let mut list = Vec::new();
+    for _ in 0..count {
+        let mut gateway = Gateway::new()
+            .server_with("demo", &up, server)
+            .conf(&format!("[rate_limits]\nurl = '{url}'\n[log]\nlevel = 'debug'"));
+        for (name, value) in env {
+            gateway = gateway.env(name, value);
+        }
+        let gateway = gateway.key("ann", key).key("bob", key).grant("ann", "demo", Read).grant("bob", "demo", Read);
+        list.push(gateway.approve_all().run().await);
+    }
+    (list, up)
+}
+
+/// Whether the call went through; otherwise it was refused for its rate, and says when to come back.
+async fn call(client: &Client) -> Result<(), u64> {
+    let answer = client.call("demo_echo", json!({})).await;
+    if answer.status == 200 {
+        answer.ok();
+        return Ok(());
+    }
+    assert_eq!(answer.status, 429, "{}", answer.wire());
+    Err(answer.retry_after())
+}
+
+/// Calls through each gateway in turn until each refuses; how many went through.
+async fn drain(gws: &[Gw], key: &str) -> usize {
+    let clients: Vec<Client> = gws.iter().map(|gw| gw.client(key)).collect();
+    let (mut passed, mut refused) = (0, vec![false; gws.len()]);
+    while refused.contains(&false) {
+        for (client, refused) in clients.iter().zip(&mut refused) {
+            match call(client).await {
+                Ok(()) => passed += 1,
+                Err(_) => *refused = true,
+            }
+        }
+    }
+    passed
+}
+
+/// The same with many callers at once, each making `calls`.
+async fn crowd(gws: &[Gw], callers: usize, calls: usize) -> usize {
+    let each = gws.iter().flat_map(|gw| (0..callers).map(|_| gw.client("ann")));
+    let all = each.map(|client| async move {
+        let mut passed = 0;
+        for _ in 0..calls {
+            passed += usize::from(call(&client).await.is_ok());
+        }
+        passed
+    });
+    futures::future::join_all(all).await.into_iter().sum()
+}
+
+const KEY_64: (&str, &str) = ("rate_limit = '64/hour'", "");
+
+/// Waits until each gateway knows how many there are.
+async fn until_nodes(gws: &[Gw]) {
+    let count = format!("\"nodes\":{}", gws.len());
+    eventually("the nodes see each other", async || gws.iter().all(|gw| gw.log_text().contains(&count)).then_some(()))
+        .await;
+}
+
+/// Judges how many calls went through since `begun`, by the bound of `docs/fleet.md`. False: a gateway waited longer for Redis
+/// than it does, so that nothing but the bound of a slow store can be judged.
+fn judge(gws: &[Gw], passed: usize, limit: usize, begun: Instant) -> bool {
+    let is_slow = |gw: &Gw| ["in vain", "is lost"].iter().any(|said| gw.log_text().contains(said));
+    let over = if limit < 32 { 0 } else { limit / 8 };
+    let refilled = 1 + limit * usize::try_from(begun.elapsed().as_secs()).unwrap() / 3600;
+    if gws.iter().any(is_slow) {
+        assert!(passed <= 2 * limit + over + refilled, "{passed} of {limit}, with a slow store");
+        return false;
+    }
+    assert!((limit..=limit + over + refilled).contains(&passed), "{passed} of {limit}");
+    true
+}
+
+/// Tries until a run could be judged in full; a machine too busy for that is named.
+async fn judged(what: &str, attempt: impl AsyncFn() -> bool) {
+    for _ in 0..4 {
+        if attempt().await {
+            return;
+        }
+    }
+    println!("{what}: this machine is too busy: judged by the bound of a slow store only");
+}
+
+#[test]
+fn two_gateways_share_one_budget() {
+    run(async {
+        for (key, server, limit) in [
+            ("rate_limit = '64/hour'", "", 64),
+            ("", "rate_limit = '64/hour'", 64),
+            ("rate_limit = '320/hour'", "", 320),
+            ("rate_limit = '5/hour'", "", 5),
+            ("", "rate_limit = '31/hour'", 31),
+        ] {
+            judged(&format!("{key}{server}"), async || {
+                let Some(redis) = Redis::start() else { return true };
+                let (gws, _up) = gateways(2, &redis.url(), (key, server), &[]).await;
+                until_nodes(&gws).await;
+                let begun = Instant::now();
+                let is_judged = judge(&gws, drain(&gws, "ann").await, limit, begun);
+                // What one team's key used up at a server is used up for the other's.
+                let bob = call(&gws[1].client("bob")).await;
+                assert!(bob.is_ok() == server.is_empty() || !is_judged, "{key}{server}");
+                let bucket = if server.is_empty() { "{key:ann}" } else { "{server:acme/demo}" };
+                assert_eq!(redis.command(&format!("TYPE toolgate:{bucket}")), "+hash\r\n");
+                is_judged
+            })
+            .await;
+        }
+    });
+}
+
+#[test]
+fn a_crowd_gets_what_there_is_and_no_more() {
+    run(async {
+        for limit in [5, 64, 320] {
+            judged(&format!("a crowd, {limit}/hour"), async || {
+                let Some(redis) = Redis::start() else { return true };
+                let key = format!("rate_limit = '{limit}/hour'");
+                let (gws, _up) = gateways(2, &redis.url(), (&key, ""), &[]).await;
+                until_nodes(&gws).await;
+                let begun = Instant::now();
+                let passed = crowd(&gws, 4, 1 + limit / 4).await + drain(&gws, "ann").await;
+                judge(&gws, passed, limit, begun)
+            })
+            .await;
+        }
+    });
+}
+
+#[test]
+fn retry_after_is_true() {
+    run(async {
+        // Asked for call by call, and leased: a token each 2 s, and each 1.5 s.
+        for key in ["rate_limit = '30/min'", "rate_limit = '40/min'"] {
+            let Some(redis) = Redis::start() else { return };
+            let (gws, _up) = gateways(2, &redis.url(), (key, ""), &[]).await;
+            drain(&gws, "ann").await;
+            let client = gws[0].client("ann");
+            let wait = loop {
+                // A lease that nobody uses comes back to the bucket.
+                if let Err(wait) = call(&client).await {
+                    break wait;
+                }
+            };
+            assert!((1..=2).contains(&wait), "{key}: {wait} s");
+            tokio::time::sleep(Duration::from_secs(wait)).await;
+            assert_eq!(call(&client).await, Ok(()), "{key}: after {wait} s");
+        }
+    });
+}
+
+#[test]
+fn a_stopped_store_leaves_each_node_its_share() {
+    run(async {
+        let Some(mut redis) = Redis::start() else { return };
+        let (gws, _up) = gateways(2, &redis.url(), KEY_64, &[]).await;
+        until_nodes(&gws).await;
+        let clients = [gws[0].client("ann"), gws[1].client("ann")];
+        for client in &clients {
+            assert_eq!(call(client).await, Ok(()));
+        }
+        redis.end();
+        let passed = drain(&gws, "ann").await;
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 0.0).await;
+            assert!(gw.log_text().contains("the store of rate limits is lost"), "{}", gw.log_text());
+        }
+        assert!((32..=64 + 8 - 2).contains(&passed), "{passed} went through without the store");
+        redis.begin();
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 1.0).await;
+        }
+        // It came back empty, that is with a full bucket, and was told what was spent without it.
+        let tokens = 64_usize.saturating_sub(passed);
+        let passed = drain(&gws, "ann").await;
+        assert!(passed <= tokens + 8, "{passed} of {tokens} after it came back");
+    });
+}
+
+#[test]
+fn a_paused_store_is_left_alone_and_told_afterwards() {
+    run(async {
+        let Some(redis) = Redis::start() else { return };
+        let (gws, _up) = gateways(2, &redis.url(), KEY_64, &[]).await;
+        until_nodes(&gws).await;
+        let clients = [gws[0].client("ann"), gws[1].client("ann")];
+        let mut passed = 0;
+        for _ in 0..10 {
+            for client in &clients {
+                passed += usize::from(call(client).await.is_ok());
+            }
+        }
+        assert_eq!(passed, 20);
+        redis.signal("STOP");
+        passed += drain(&gws, "ann").await;
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 0.0).await;
+        }
+        redis.signal("CONT");
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 1.0).await;
+        }
+        passed += drain(&gws, "ann").await;
+        // Tokens of questions that were answered too late are lost: three calls a node, and a lease.
+        assert!((64 - 2 * (3 + 2)..=64 + 8).contains(&passed), "{passed} of 64");
+    });
+}
+
+#[test]
+fn a_gateway_starts_without_the_store() {
+    run(async {
+        let Some(mut redis) = Redis::prepare(&[]) else { return };
+        let (gws, _up) = gateways(1, &redis.url(), KEY_64, &[]).await;
+        gws[0].until_metric("toolgate_rate_limit_store_up", &[], |up| up == 0.0).await;
+        assert_eq!(drain(&gws, "ann").await, 64);
+        redis.begin();
+        gws[0].until_metric("toolgate_rate_limit_store_up", &[], |up| up == 1.0).await;
+        let passed = drain(&gws, "ann").await;
+        assert!(passed <= 8, "{passed} after 64 of 64");
+    });
+}
+
+#[test]
+fn a_reload_resets_nothing() {
+    run(async {
+        let Some(redis) = Redis::start() else { return };
+        let (gws, _up) = gateways(1, &redis.url(), KEY_64, &[]).await;
+        let begun = Instant::now();
+        judge(&gws, drain(&gws, "ann").await, 64, begun);
+        assert_eq!(gws[0].reload(&gws[0].policy()).await, crate::support::gateway::Reloaded::Applied);
+        assert!(call(&gws[0].client("ann")).await.is_err());
+    });
+}
+
+#[test]
+fn the_python_example_spends_from_the_same_bucket() {
+    run(async {
+        let Some(redis) = Redis::start() else { return };
+        let (gws, _up) = gateways(1, &redis.url(), KEY_64, &[]).await;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/fleet/spend.py");
+        let spend = |want: &str| {
+            let address = format!("127.0.0.1:{}", redis.port);
+            let mut command = Command::new("python3");
+            command.arg(&script).args([&address, "toolgate:{key:ann}", "64", "3600000", want]);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let said = spend("10");
+        assert!(said.starts_with("10 54 0"), "{said}");
+        let passed = drain(&gws, "ann").await;
+        assert!((54..=62).contains(&passed), "{passed} of 54");
+        eventually("the lease comes back, and is spent", async || {
+            let _ = spend("10");
+            spend("1").starts_with("0 ").then_some(())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn an_acl_user_over_tls() {
+    run(async {
+        let identity = Identity::new(Leaf::Good);
+        let files = ["ca.pem", "redis.pem", "redis.key"];
+        let options = [
+            "--tls-port",
+            "PORT",
+            "--port",
+            "0",
+            "--tls-auth-clients",
+            "no",
+            "--tls-cert-file",
+            files[1],
+            "--tls-key-file",
+            files[2],
+            "--tls-ca-cert-file",
+            files[0],
+            "--user",
+        ];
+        let Some(mut redis) = Redis::prepare(&options) else { return };
+        redis.options[1] = redis.port.to_string();
+        // As docs/fleet.md says.
+        let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fleet.md")).unwrap();
+        let user = docs.lines().find_map(|line| line.trim().strip_prefix("user toolgate ")).unwrap();
+        let user = format!("gate {}", user.replace("PASSWORD", "secret"));
+        redis.options.extend(user.split(' ').map(str::to_owned));
+        for (file, text) in files.iter().zip([&identity.ca_pem, &identity.certificate_pem, &identity.key_pem]) {
+            fs::write(redis.folder.join(file), text).unwrap();
+        }
+        redis.begin();
+        let ca = redis.folder.join(files[0]);
+        let env = [("SSL_CERT_FILE", ca.to_str().unwrap())];
+        let url = format!("rediss://gate:secret@127.0.0.1:{}", redis.port);
+        let (gws, _up) = gateways(1, &url, KEY_64, &env).await;
+        gws[0].until_metric("toolgate_rate_limit_store_up", &[], |up| up == 1.0).await;
+        let begun = Instant::now();
+        judge(&gws, drain(&gws, "ann").await, 64, begun);
+        assert!(!gws[0].log_text().contains("secret"), "{}", gws[0].log_text());
+    });
+}
+
+#[test]
+fn check_names_the_limits_that_cannot_be_leased() {
+    run(async {
+        let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
+        for (url, limit, named) in
+            [("redis://127.0.0.1:1", 31, true), ("redis://127.0.0.1:1", 32, false), ("", 31, false)]
+        {
+            let gateway = Gateway::new().server_with("demo", &up, &format!("rate_limit = '{limit}/min'"));
+            let gateway = gateway.key("ann", &format!("rate_limit = '{limit}/s'"));
+            let gw = gateway.conf(&format!("[rate_limits]\nurl = '{url}'")).start();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
+            let output = command.args(["check", "--conf"]).arg(gw.folder().join("toolgate.toml")).output().unwrap();
+            assert!(output.status.success());
+            let said = String::from_utf8(output.stderr).unwrap();
+            for who in ["key `ann`, 31/s", "server `demo`, 31/min"] {
+                assert_eq!(said.contains(&format!("the rate limit of {who}, is too small to lease")), named, "{said}");
+            }
+        }
+    });
+}
