@@ -119,6 +119,8 @@ fn tool_samples() -> Vec<(Refusal, &'static str)> {
     rows.extend([
         (Refusal::UpstreamTimeout { sent: false }, "the time limit passed before the call went out"),
         (Refusal::UpstreamTimeout { sent: true }, "the time limit passed"),
+        (Refusal::Stopping { sent: false }, "the drain is over before the call went out"),
+        (Refusal::Stopping { sent: true }, "the drain is over"),
         (Refusal::UpstreamRejected(SERVERS_WORDS.into()), "the server answered with a JSON-RPC error"),
         (Refusal::UpstreamRejected(String::new()), "the same, with an empty message"),
         (Refusal::ResultTooLarge { limit: 1_048_576 }, "over `result_limit`"),
@@ -228,7 +230,7 @@ fn the_words_of_a_tool_refusal_are_those_of_the_contract() {
         must(!idle || message.contains("was not called") || message.contains("could be called"), "was not called");
         let backoff = match refusal {
             Refusal::UpstreamUnavailable(cause) => !matches!(cause, Unavailable::CredentialRefused { .. }),
-            Refusal::UpstreamTimeout { .. } => true,
+            Refusal::UpstreamTimeout { .. } | Refusal::Stopping { .. } => true,
             _ => false,
         };
         must(message.ends_with("You may retry with backoff.") == backoff, "retry with backoff, where that may help");
