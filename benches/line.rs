@@ -120,14 +120,14 @@ fn stages() -> Vec<Case> {
         with_call("parse, schema in", |world, admitted| {
             let mut scratch = Vec::new();
             let document = Document::parse(&admitted.checked.arguments, &mut scratch).unwrap();
-            let schemas = admitted.checked.tool.schemas.as_ref().unwrap();
+            let schemas = world::called_tool(&admitted).schemas.as_ref().unwrap();
             schemas.input.check(document.root()).unwrap();
             black_box(world.calls.len());
         }),
         with_call("parse, guardrails in", |world, admitted| {
             let mut scratch = Vec::new();
             let document = Document::parse(&admitted.checked.arguments, &mut scratch).unwrap();
-            let plan = admitted.checked.tool.input.plan("support");
+            let plan = world::called_tool(&admitted).input.plan("support");
             black_box(guard::screen(plan, &document, &document.spanned_root(), GuardStage::Input));
             black_box(world.calls.len());
         }),
@@ -155,7 +155,7 @@ fn stages() -> Vec<Case> {
         with_call("answer, parsed and screened", |world, admitted| {
             let mut scratch = Vec::new();
             let document = Document::parse(&world.next().answer, &mut scratch).unwrap();
-            let plan = admitted.checked.tool.output.plan("support");
+            let plan = world::called_tool(&admitted).output.plan("support");
             black_box(guard::screen(plan, &document, &document.spanned_root(), GuardStage::Output));
         }),
         with_call("release", |world, admitted| {

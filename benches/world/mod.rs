@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 use toolgate::{
     call::{
-        Admission, Admitted, Asked, Caller, Charged, Now, admit,
+        Admission, Admitted, Asked, Caller, Charged, Now, Subject, admit,
         answer::{Heard, IdRule, hear},
         attribution, authenticate, charge,
         input::Asking,
@@ -26,7 +26,7 @@ use toolgate::{
     },
     policy::{
         compile::{Handles, Inputs, ServerSecrets, compile},
-        snapshot::{KeyPolicy, Snapshot},
+        snapshot::{KeyPolicy, Snapshot, ToolPolicy},
     },
     upstream::{
         client::Client,
@@ -241,6 +241,14 @@ pub fn admitted(snapshot: &Snapshot, key: &KeyPolicy, call: &Call, asked: &mut A
             Charged::Unpaid(_) => panic!("a limit of one node says at once"),
         },
         other => panic!("{other:?}"),
+    }
+}
+
+/// The tool of a call.
+pub fn called_tool(call: &Admitted) -> &ToolPolicy {
+    match &call.checked.subject {
+        Subject::Tool(tool) => tool,
+        Subject::Passed { .. } => panic!("a call of a tool"),
     }
 }
 
