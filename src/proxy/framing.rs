@@ -23,6 +23,9 @@ pub fn judge(head: &[u8], bytes_max: u64) -> Result<(), Refusal> {
     if request_line.iter().any(u8::is_ascii_control) {
         return Err(Refusal::Framing("a control character in the request line"));
     }
+    if !matches!(version, b"HTTP/1.1" | b"HTTP/1.0") {
+        return Err(Refusal::Framing("another version than HTTP/1.1 and HTTP/1.0"));
+    }
     let mut seen = Seen::default();
     for line in lines {
         let line = line.ok_or(Refusal::Framing("a line does not end in CRLF"))?;
@@ -162,7 +165,13 @@ mod tests {
             judge(&head(&["POST / HTTP/1.0", "Transfer-Encoding: chunked"]), 4096),
             Err(Refusal::Framing(_))
         ));
-        for line in ["POST /a b HTTP/1.1", "POST /a\0 HTTP/1.1", "POST /a\tb HTTP/1.1", "POST /a\r HTTP/1.1"] {
+        for line in [
+            "POST /a b HTTP/1.1",
+            "POST /a\0 HTTP/1.1",
+            "POST /a\tb HTTP/1.1",
+            "POST /a\r HTTP/1.1",
+            "POST /a xHTTP/1.1",
+        ] {
             assert!(matches!(judge(&head(&[line, "Host: a"]), 4096), Err(Refusal::Framing(_))), "{line:?}");
         }
     }
