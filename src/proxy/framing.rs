@@ -47,7 +47,7 @@ impl Seen {
     fn header(&mut self, line: &[u8]) -> Result<(), Refusal> {
         let colon = line.iter().position(|c| *c == b':').ok_or(Refusal::Framing("a header without a colon"))?;
         let (name, value) = line.split_at(colon);
-        let value = value.get(1..).unwrap_or_default().trim_ascii();
+        let value = trimmed(value.get(1..).unwrap_or_default());
         if name.is_empty() || !name.iter().all(|c| is_token(*c)) {
             return Err(Refusal::Framing("a malformed header name"));
         }
@@ -90,6 +90,14 @@ impl Seen {
             _ => Err(Refusal::Framing("there must be exactly one Host")),
         }
     }
+}
+
+/// Without the optional white space of RFC 9110 §5.6.3, which a bare CR is not.
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Digits without a sign, a list or a leading zero, that fit in 63 bits.
@@ -154,6 +162,9 @@ mod tests {
             &["Host: a", "Expect: miracles"],
             &["Host: a", "Bad Name: x"],
             &["Host: a", "X : y"],
+            &["Host: a", "Content-Length: \r3"],
+            &["Host: a", "Content-Length: 3\u{c}"],
+            &["Host: a", "X: y\r"],
         ] {
             let mut lines = vec!["POST / HTTP/1.1"];
             lines.extend_from_slice(extra);
