@@ -78,7 +78,7 @@ pub struct Line {
     pub method: &'static str,
     /// The server's slug.
     pub server: Option<String>,
-    /// The tool's name as the caller sent it, cut.
+    /// The tool's own name at its server, cut; none that the organization does not know.
     pub tool: Option<String>,
     /// `ok`, a refusal code, `rpc_<code>`, `http_<status>`.
     pub outcome: String,

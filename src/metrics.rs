@@ -107,7 +107,7 @@ table! {
     AGE = "toolgate_snapshot_age_seconds" Kind::Gauge, [],
         "Since the published policy was compiled.";
     SWAPS = "toolgate_snapshot_swaps_total" Kind::Counter, ["result"],
-        "Policies that were compiled to be published, by result (applied, rejected); after a rejected one the policy before stays.";
+        "Policies that were compiled to be published, after a reload, a change or a discovery, by result (applied, rejected); after a rejected one the policy before stays.";
     TOOLS = "toolgate_tools" Kind::Gauge, ["server", "state"] open "server",
         "Tools by server and state (pending, approved, changed, removed, blocked).";
     RATE_LIMITED = "toolgate_rate_limit_rejections_total" Kind::Counter, ["scope"],
@@ -123,7 +123,7 @@ table! {
     PROGRESS_DROPPED = "toolgate_progress_dropped_total" Kind::Counter, [],
         "Progress notifications not passed on because an engine rule holds the tool's results.";
     PATTERN_OVERRUNS = "toolgate_pattern_overruns_total" Kind::Counter, [],
-        "Schema patterns that ran over their step limit; each was a failed check.";
+        "Schema checks that ran over their limit of work, such as a pattern's steps; each was a failed check.";
     LOG_DROPPED = "toolgate_access_log_dropped_total" Kind::Counter, [],
         "Access-log lines lost: the queue was full or the write failed.";
     CERTIFICATE = "toolgate_certificate_expiry_timestamp_seconds" Kind::Gauge, ["certificate"],
@@ -161,12 +161,12 @@ pub struct Metrics {
     discovery: Family<AtomicU64, 2>,
     entries_dropped: Family<AtomicU64, 1>,
     folded: Counter,
+    /// Published policies that are counted already.
+    published: AtomicU64,
     /// Panics caught while serving a request.
     pub panics: Counter,
     /// Progress notifications not passed on (contract §7).
     pub progress_dropped: Counter,
-    /// Schema patterns over their step limit (contract §6).
-    pub pattern_overruns: Counter,
 }
 
 /// A counter without labels.
@@ -215,7 +215,7 @@ impl Metrics {
             folded: Counter::default(),
             panics: Counter::default(),
             progress_dropped: Counter::default(),
-            pattern_overruns: Counter::default(),
+            published: AtomicU64::new(0),
         };
         for result in ["applied", "rejected"] {
             metrics.add(&metrics.swaps, [result], 0);
@@ -259,9 +259,15 @@ impl Metrics {
         self.add(&self.rate_limited, [scope], 1);
     }
 
-    /// A policy was compiled and published, or rejected.
-    pub fn swap(&self, applied: bool) {
-        self.add(&self.swaps, [if applied { "applied" } else { "rejected" }], 1);
+    /// How many policies were published so far, whatever changed them.
+    pub fn published(&self, total: u64) {
+        let counted = self.published.fetch_max(total, Ordering::Relaxed);
+        self.add(&self.swaps, ["applied"], total.saturating_sub(counted));
+    }
+
+    /// A policy was rejected; the one before stays.
+    pub fn rejected(&self) {
+        self.add(&self.swaps, ["rejected"], 1);
     }
 
     /// A server was asked for its tools.
@@ -290,12 +296,9 @@ impl Metrics {
         ]);
         families.extend([self.rate_limited.family(), self.discovery.family(), self.entries_dropped.family()]);
         families.extend([self.calls.family(), self.upstream.family(), self.overhead.family()]);
-        for (row, counter) in [
-            (&PANICS, &self.panics),
-            (&PROGRESS_DROPPED, &self.progress_dropped),
-            (&PATTERN_OVERRUNS, &self.pattern_overruns),
-            (&FOLDED, &self.folded),
-        ] {
+        for (row, counter) in
+            [(&PANICS, &self.panics), (&PROGRESS_DROPPED, &self.progress_dropped), (&FOLDED, &self.folded)]
+        {
             families.push(family(row, vec![counter.0.metric()]));
         }
         families.retain(|family| !family.get_metric().is_empty());
@@ -412,6 +415,11 @@ impl Scrape {
     pub fn requests(&mut self, now: u64, max: u64) {
         self.put(&REQUESTS_NOW, &[], float(now), Fold::Most);
         self.put(&REQUESTS_MAX, &[], float(max), Fold::Most);
+    }
+
+    /// Schema checks that were given up (contract §6).
+    pub fn pattern_overruns(&mut self, checks: u64) {
+        self.put(&PATTERN_OVERRUNS, &[], float(checks), Fold::Sum);
     }
 
     /// `AccessLog::dropped`.
@@ -681,7 +689,7 @@ mod tests {
         metrics.refused("tool_not_allowed", "github");
         metrics.guardrail("no-secrets", "redact", "output");
         metrics.rate_limited("key");
-        metrics.swap(true);
+        metrics.published(1);
         metrics.discovered("github", true);
         metrics.entries_dropped("github", 2);
         samples(metrics, |scrape| {
@@ -693,6 +701,7 @@ mod tests {
             scrape.discovery_age("github", Duration::from_secs(12));
             scrape.requests(5, 10_000);
             scrape.access_log_dropped(6);
+            scrape.pattern_overruns(2);
             scrape.certificate("cert.pem", 1_900_000_000);
             scrape.rate_limit_store(true);
             let some = Some(1.0);
@@ -766,7 +775,7 @@ mod tests {
             ("toolgate_call_duration_seconds_bucket{server=\"github\",le=\"0.005\"}", 2.0),
             ("toolgate_upstream_duration_seconds_bucket{server=\"github\",le=\"0.0025\"}", 2.0),
             ("toolgate_overhead_seconds_count", 2.0),
-            ("toolgate_snapshot_swaps_total{result=\"applied\"}", 2.0),
+            ("toolgate_snapshot_swaps_total{result=\"applied\"}", 1.0),
             ("toolgate_snapshot_swaps_total{result=\"rejected\"}", 0.0),
             ("toolgate_rate_limit_rejections_total{scope=\"address\"}", 0.0),
             ("toolgate_discovery_entries_dropped_total{server=\"github\"}", 4.0),

@@ -189,7 +189,8 @@ impl Told<'_> {
         let checked = arguments::check(tool, sent.as_ref().unwrap_or(&empty.spanned_root()), bytes_max);
         self.judge("arguments", checked, None, "the arguments match the approved inputSchema")?;
         let plan = tool.input.plan(&key.project);
-        let screened = input::screen(key, tool, document, sent.as_ref(), request);
+        let mut screened = input::Screened::default();
+        let judged = input::screen(&mut screened, (key, tool), (document, request), sent.as_ref());
         let by = sent.as_ref().and_then(|sent| {
             let screening = guard::screen(plan, document, sent, GuardStage::Input);
             let index = match screening.verdict {
@@ -198,7 +199,7 @@ impl Told<'_> {
             };
             Some(format!("guardrail `{}`", shown(&plan.rules.get(index?)?.name)))
         });
-        let screened = self.judge("guardrails", screened, by.clone(), "no guardrail on the way in refuses")?;
+        self.judge("guardrails", judged, by.clone(), "no guardrail on the way in refuses")?;
         if let Some(redacted) = &screened.redacted {
             let rechecked = input::recheck(tool, redacted, &screened, bytes_max);
             self.judge("redacted_arguments", rechecked, by, "the redacted arguments still match the inputSchema")?;

@@ -123,29 +123,27 @@ impl From<guard::Edit> for Splice {
 }
 
 /// Screens the arguments, and what else of the request's params a person or server may have written: `_meta` and `inputResponses`.
-/// Only arguments are redacted; a match elsewhere under a redacting rule blocks.
+/// Only arguments are redacted; a match elsewhere under a redacting rule blocks. What was found stands in `screened`, also of what is
+/// refused.
 ///
 /// # Refuses
 /// - [`Refusal::GuardrailBlocked`], [`Refusal::GuardrailUnavailable`]
 pub fn screen(
-    key: &KeyPolicy,
-    tool: &ToolPolicy,
-    document: &Document<'_>,
+    screened: &mut Screened,
+    (key, tool): (&KeyPolicy, &ToolPolicy),
+    (document, request): (&Document<'_>, &Request<'_>),
     arguments: Option<&Spanned<'_>>,
-    request: &Request<'_>,
-) -> Result<Screened, Refusal> {
-    let mut screened = Screened::default();
+) -> Result<(), Refusal> {
     let plan = tool.input.plan(&key.project);
     if plan.is_empty() {
-        return Ok(screened);
+        return Ok(());
     }
     if let Some(arguments) = arguments
-        && let Some(splices) = part(&mut screened, plan, document, (arguments, true))?
+        && let Some(splices) = part(screened, plan, document, (arguments, true))?
     {
         screened.redacted = Some(apply(document.raw(), arguments.span.clone(), splices));
     }
-    beside(&mut screened, plan, document, request)?;
-    Ok(screened)
+    beside(screened, plan, document, request)
 }
 
 /// Screens one part of a request; the splices that redact it, if it `may_change`.

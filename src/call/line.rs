@@ -7,7 +7,9 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::{
-    Now, arguments, headers, hello, input, list,
+    Now, arguments, headers, hello,
+    input::{self, Note, Screened},
+    list,
     meta::{Meta, meta},
     parse::{self, Message, Request},
     pass, resolve, throttle,
@@ -52,6 +54,8 @@ pub struct Asked {
     pub tool: Option<Arc<ToolPolicy>>,
     /// It is no call of a tool, but passed through: its refusals are JSON-RPC errors.
     pub passed: bool,
+    /// What guardrails found in a request that was refused.
+    pub notes: Vec<Note>,
 }
 
 /// What becomes of a request that nothing refused.
@@ -184,7 +188,10 @@ fn passed(
     asked.server = Some(Arc::clone(server));
     asked.tool_name = Some(method.name.to_owned());
     asked.passed = true;
-    pass::check(caller, server, method, message).map(|checked| Admission::Call(Box::new(checked)))
+    let mut screened = Screened::default();
+    let checked = pass::check(caller, (server, method), message, &mut screened);
+    asked.notes.append(&mut screened.notes);
+    checked.map(|checked| Admission::Call(Box::new(checked)))
 }
 
 fn call(
@@ -211,18 +218,10 @@ fn call(
     {
         headers::agree_params(head, &schemas.params, arguments.as_ref().map(|arguments| arguments.node))?;
     }
-    let settings = &caller.snapshot.settings;
-    let checked = match arguments {
-        Some(arguments) => check(caller, (server, tool), document, request, &arguments)?,
-        None => {
-            let mut scratch = Vec::new();
-            let empty = Document::parse(b"{}", &mut scratch).map_err(|_| Refusal::Internal)?;
-            arguments::check(tool, &empty.spanned_root(), settings.arguments_bytes_max)?;
-            let screened = input::screen(caller.key, tool, document, None, request)?;
-            finish(caller, (server, tool), request, b"{}".to_vec(), screened)?
-        }
-    };
-    Ok(Admission::Call(Box::new(checked)))
+    let mut screened = Screened::default();
+    let checked = check(caller, (server, tool), (document, request), arguments.as_ref(), &mut screened);
+    asked.notes.append(&mut screened.notes);
+    checked.map(|checked| Admission::Call(Box::new(checked)))
 }
 
 /// The tool of that name whatever its state, for counting and for the words of a refusal.
@@ -236,21 +235,28 @@ fn known<'s>(caller: &Caller<'s>, name: &str) -> Option<(&'s Arc<ServerPolicy>, 
 fn check(
     caller: &Caller<'_>,
     tool: (&Arc<ServerPolicy>, &Arc<ToolPolicy>),
-    document: &Document<'_>,
-    request: &Request<'_>,
-    arguments: &Spanned<'_>,
+    message: (&Document<'_>, &Request<'_>),
+    arguments: Option<&Spanned<'_>>,
+    screened: &mut Screened,
 ) -> Result<Checked, Refusal> {
     let bytes_max = caller.snapshot.settings.arguments_bytes_max;
-    arguments::check(tool.1, arguments, bytes_max)?;
-    let screened = input::screen(caller.key, tool.1, document, Some(arguments), request)?;
+    match arguments {
+        Some(arguments) => arguments::check(tool.1, arguments, bytes_max)?,
+        None => {
+            let mut scratch = Vec::new();
+            let empty = Document::parse(b"{}", &mut scratch).map_err(|_| Refusal::Internal)?;
+            arguments::check(tool.1, &empty.spanned_root(), bytes_max)?;
+        }
+    }
+    input::screen(screened, (caller.key, tool.1), message, arguments)?;
     let bytes = match &screened.redacted {
-        None => arguments.raw().to_vec(),
+        None => arguments.map_or_else(|| b"{}".to_vec(), |arguments| arguments.raw().to_vec()),
         Some(redacted) => {
-            input::recheck(tool.1, redacted, &screened, bytes_max)?;
+            input::recheck(tool.1, redacted, screened, bytes_max)?;
             redacted.clone()
         }
     };
-    finish(caller, tool, request, bytes, screened)
+    finish(caller, tool, message.1, bytes, std::mem::take(screened))
 }
 
 fn finish(

@@ -165,14 +165,13 @@ pub(super) fn server<'s>(caller: &Caller<'s>, method: &Method) -> Result<&'s std
 /// - [`Refusal::GuardrailBlocked`], [`Refusal::GuardrailUnavailable`]
 pub(super) fn check(
     caller: &Caller<'_>,
-    server: &std::sync::Arc<ServerPolicy>,
-    method: &'static Method,
+    (server, method): (&std::sync::Arc<ServerPolicy>, &'static Method),
     (document, request): (&Document<'_>, &Request<'_>),
+    screened: &mut Screened,
 ) -> Result<Checked, Refusal> {
     let bytes_max = caller.snapshot.settings.arguments_bytes_max;
     let [input, _] = &server.passing;
     let plan = input.plan(&caller.key.project);
-    let mut screened = Screened::default();
     let mut params = b"{".to_vec();
     let mut received = 0usize;
     let mut named = None;
@@ -194,7 +193,7 @@ pub(super) fn check(
         if method.named_by == Some(part.name) {
             named = value.node.as_str().map(str::to_owned);
         }
-        let redacted = input::part(&mut screened, plan, document, (&value, part.written))?;
+        let redacted = input::part(screened, plan, document, (&value, part.written))?;
         if params.len() > 1 {
             params.push(b',');
         }
@@ -206,9 +205,9 @@ pub(super) fn check(
         }
     }
     params.push(b'}');
-    input::beside(&mut screened, plan, document, request)?;
+    input::beside(screened, plan, document, request)?;
     let subject = Subject::Passed { method, name: named };
     let meta = meta(caller, &subject, (server, request), &params)?;
     let server = std::sync::Arc::clone(server);
-    Ok(Checked { server, subject, arguments: params, meta, params: Vec::new(), screened })
+    Ok(Checked { server, subject, arguments: params, meta, params: Vec::new(), screened: std::mem::take(screened) })
 }

@@ -4,9 +4,11 @@
 //! 69 no gateway on the socket; 78 a faulty conf.
 
 mod audit;
+mod backup;
 mod check;
 mod client;
 mod completions;
+mod config;
 mod demo;
 pub mod demo_server;
 mod explain;
@@ -54,6 +56,9 @@ enum Command {
     Serve,
     /// Judge the conf and its policy and print every fault; exit 78 if one is an error. Writes nothing.
     Check,
+    /// The conf in force, its schema, and what an option is for.
+    #[command(subcommand)]
+    Config(config::Command),
     /// Run the gateway with a built-in MCP server behind it, and print calls to try.
     Demo {
         /// Play the calls through, print what came back, and exit 0 if all of it was right.
@@ -92,6 +97,11 @@ enum Command {
     Status,
     /// Read conf and policy files again, all or nothing.
     Reload,
+    /// Copy the store to a new file, while the gateway runs or not.
+    Backup {
+        /// The file; it must not exist.
+        file: PathBuf,
+    },
     /// Print the completions of a shell.
     Completions {
         /// For which shell.
@@ -131,6 +141,8 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Check => return check::run(&cli.conf),
         Command::Serve => return serve::run(&cli.conf),
         Command::Demo { once, listen } => return demo::run(*once, *listen),
+        Command::Config(command) => config::run(&cli.conf, print::Out { json: cli.json }, command),
+        Command::Backup { file } => backup::run(&cli.conf, file),
         Command::Completions { shell } => completions::shell(*shell),
         Command::Man { out } => completions::man(out.as_deref()),
         command => manage(cli, command),

@@ -2,11 +2,11 @@
 
 use std::marker::PhantomData;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{
     fault::nearest,
-    read::{Codec, Form, Reader, Written, listed, read_form, write_form},
+    read::{Codec, Form, Reader, Written, listed, or_variable, read_form, schema_of, write_form},
     value::{Node, Value},
 };
 use crate::model::{id::is_slug, units::shown};
@@ -41,6 +41,9 @@ impl Codec for Bool {
     fn write(out: &bool) -> Json {
         Json::Bool(*out)
     }
+    fn schema() -> Json {
+        json!({ "type": "boolean" })
+    }
 }
 
 /// A whole number from `MIN` to `MAX`.
@@ -64,6 +67,9 @@ impl<const MIN: u32, const MAX: u32> Codec for Count<MIN, MAX> {
     }
     fn write(out: &u32) -> Json {
         Json::from(*out)
+    }
+    fn schema() -> Json {
+        json!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 }
 
@@ -157,6 +163,10 @@ impl<T: Words> Codec for Word<T> {
     fn write(out: &T) -> Json {
         T::WORDS.iter().find(|(_, value)| value == out).map_or(Json::Null, |(word, _)| Json::from(*word))
     }
+    fn schema() -> Json {
+        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
+        or_variable(&json!({ "enum": words }))
+    }
 }
 
 /// A list; each bad entry is reported, the others are kept.
@@ -179,6 +189,9 @@ impl<C: Codec> Codec for List<C> {
     fn write(out: &Vec<C::Out>) -> Json {
         Json::Array(out.iter().map(C::write).collect())
     }
+    fn schema() -> Json {
+        json!({ "type": "array", "items": C::schema() })
+    }
 }
 
 /// What may be left out.
@@ -190,6 +203,9 @@ impl<C: Codec> Codec for Opt<C> {
     }
     fn write(out: &Self::Out) -> Json {
         out.as_ref().map_or(Json::Null, C::write)
+    }
+    fn schema() -> Json {
+        C::schema()
     }
 }
 
@@ -206,6 +222,9 @@ impl<C: Codec> Codec for OrEmpty<C> {
     fn write(out: &Self::Out) -> Json {
         out.as_ref().map_or_else(|| Json::from(""), C::write)
     }
+    fn schema() -> Json {
+        json!({ "anyOf": [C::schema(), { "const": "" }] })
+    }
 }
 
 /// What the word `off` turns off.
@@ -221,6 +240,9 @@ impl<C: Codec> Codec for OrOff<C> {
     fn write(out: &Self::Out) -> Json {
         out.as_ref().map_or_else(|| Json::from("off"), C::write)
     }
+    fn schema() -> Json {
+        json!({ "anyOf": [C::schema(), { "const": "off" }] })
+    }
 }
 
 /// An object inside an object.
@@ -235,6 +257,9 @@ impl<F: Form> Codec for Nested<F> {
     }
     fn write(out: &F) -> Json {
         write_form(out)
+    }
+    fn schema() -> Json {
+        schema_of::<F>()
     }
 }
 

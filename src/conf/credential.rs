@@ -4,12 +4,12 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{
     codec::{Opt, judged},
     measure::FilePath,
-    read::{Codec, Form, Member, Reader, Written, members, read_form, write_form},
+    read::{Codec, Form, Member, Reader, Written, members, read_form, schema_of, write_form},
     value::{Node, Value},
 };
 use crate::model::{records::SecretRef, units::shown};
@@ -108,6 +108,9 @@ impl Codec for Secret {
         }
         write_form(&form)
     }
+    fn schema() -> Json {
+        schema_of::<SecretForm>()
+    }
 }
 
 struct SecretForm {
@@ -201,6 +204,9 @@ impl Codec for Headers {
     }
     fn write(out: &Self::Out) -> Json {
         Json::Object(out.iter().map(|(name, secret)| (name.clone(), Secret::write(secret))).collect())
+    }
+    fn schema() -> Json {
+        json!({ "type": "object", "additionalProperties": Secret::schema(), "maxProperties": CREDENTIAL_HEADERS_MAX })
     }
 }
 

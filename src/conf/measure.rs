@@ -3,12 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use ipnet::{IpNet, Ipv4Net};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{
     codec::{Text, text},
     fault::Fault,
-    read::{Codec, Reader},
+    read::{Codec, Reader, or_variable},
     value::{Node, Value},
 };
 use crate::model::{
@@ -55,6 +55,11 @@ impl<const MIN_MS: u64, const MAX_S: u64> Codec for Time<MIN_MS, MAX_S> {
     fn write(out: &Span) -> Json {
         Json::from(out.to_string())
     }
+    fn schema() -> Json {
+        let (least, most) = (Span(Duration::from_millis(MIN_MS)), Span(Duration::from_secs(MAX_S)));
+        let title = format!("a duration such as \"30s\" or \"250ms\", from {least} to {most}");
+        or_variable(&json!({ "title": title, "type": "string", "pattern": "^([0-9]+[a-z]+)+$" }))
+    }
 }
 
 /// A size from `MIN` to `MAX` bytes.
@@ -75,6 +80,10 @@ impl<const MIN: u64, const MAX: u64> Codec for Bytes<MIN, MAX> {
     fn write(out: &Size) -> Json {
         Json::from(out.to_string())
     }
+    fn schema() -> Json {
+        let title = format!("a size such as \"256KiB\" or \"1MiB\", from {} to {}", Size(MIN), Size(MAX));
+        or_variable(&json!({ "title": title, "type": "string", "pattern": "^[0-9]+ *[A-Za-z]+$" }))
+    }
 }
 
 /// `N/s`, `N/min` or `N/hour`.
@@ -86,6 +95,10 @@ impl Codec for Rates {
     }
     fn write(out: &Rate) -> Json {
         Json::from(out.to_string())
+    }
+    fn schema() -> Json {
+        let title = "a rate: N/s, N/min or N/hour";
+        or_variable(&json!({ "title": title, "type": "string", "pattern": "^[0-9]+/(s|min|hour)$" }))
     }
 }
 
@@ -152,6 +165,10 @@ fn hex<T>(reader: &mut Reader<'_>, value: &Value, parse: fn(&str) -> Option<T>) 
     read
 }
 
+fn hex_schema() -> Json {
+    or_variable(&json!({ "type": "string", "pattern": "^[0-9A-Fa-f]{64}$" }))
+}
+
 /// The SHA-256 of a token.
 pub(super) struct Digest;
 impl Codec for Digest {
@@ -161,6 +178,9 @@ impl Codec for Digest {
     }
     fn write(out: &KeyDigest) -> Json {
         Json::from(encode_hex(&out.0))
+    }
+    fn schema() -> Json {
+        hex_schema()
     }
 }
 
@@ -173,6 +193,9 @@ impl Codec for PinHex {
     }
     fn write(out: &Pin) -> Json {
         Json::from(out.to_string())
+    }
+    fn schema() -> Json {
+        hex_schema()
     }
 }
 
@@ -195,5 +218,9 @@ impl Codec for Moment {
     }
     fn write(out: &i64) -> Json {
         jiff::Timestamp::from_second(*out).map_or(Json::Null, |moment| Json::from(moment.to_string()))
+    }
+    fn schema() -> Json {
+        // A date-time of TOML, which tools hand to a schema in forms of their own.
+        json!({})
     }
 }

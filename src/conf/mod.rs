@@ -12,6 +12,7 @@
 mod codec;
 mod court;
 mod credential;
+mod describe;
 mod fault;
 mod guardrail;
 mod interpolate;
@@ -28,6 +29,7 @@ mod sections;
 mod value;
 
 pub use credential::{CREDENTIAL_HEADER_NAME_MAX, CREDENTIAL_HEADERS_MAX, judge_header};
+pub use describe::{Explained, dump, explain, policy_schema, schema, values};
 pub use fault::{Fault, FileSpan, Severity, Sources, nearest};
 pub use load::{FILE_BYTES_MAX, Loaded, Outcome, Rejected, from_text, from_texts, load};
 pub use net::{Address, Dsn, Listen, Tls, judge_url};

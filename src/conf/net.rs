@@ -4,13 +4,13 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use url::Url;
 
 use super::{
     codec::{Nested, Opt, judged, text},
     measure::FilePath,
-    read::{Codec, Form, Member, Reader, Written, members, read_form, write_form},
+    read::{Codec, Form, Member, Reader, Written, members, read_form, schema_of, write_form},
     value::{Node, Value},
 };
 use crate::model::units::shown;
@@ -49,6 +49,8 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// PEM private key.
     pub key: PathBuf,
+    /// PEM bundle of the authorities that a client's certificate must come from; none: clients need none.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// `IP:port` or `unix:PATH`.
@@ -100,7 +102,7 @@ impl Codec for TcpAddresses {
     }
 }
 
-/// `"IP:port"`, or `{ address, tls = { certificate, key } }`.
+/// `"IP:port"`, or `{ address, tls = { certificate, key, client_ca } }`.
 pub(super) struct Listens;
 impl Codec for Listens {
     type Out = Listen;
@@ -121,6 +123,9 @@ impl Codec for Listens {
             None => Addresses::write(&out.address),
             Some(_) => write_form(&ListenForm { address: Some(out.address.clone()), tls: out.tls.clone() }),
         }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [Addresses::schema(), schema_of::<ListenForm>()] })
     }
 }
 
@@ -143,9 +148,10 @@ impl Form for Tls {
     const MEMBERS: &'static [Member<Self>] = members! {
         certificate: FilePath, required;
         key: FilePath, required;
+        client_ca: Opt<FilePath>;
     };
     fn blank() -> Self {
-        Self { certificate: PathBuf::new(), key: PathBuf::new() }
+        Self { certificate: PathBuf::new(), key: PathBuf::new(), client_ca: None }
     }
 }
 

@@ -51,6 +51,7 @@ macro_rules! sections {
                         }
                     },
                     write: |form| <$codec as Codec>::write(&form.$field),
+                    schema: <$codec as Codec>::schema,
                 }),+];
                 fn blank() -> Self {
                     Self::default()
@@ -78,6 +79,18 @@ macro_rules! sections {
                 $( each(stringify!($section), &[$($about),+], described(&self.$section)); )+
             }
 
+            /// The options that differ from `other`'s, as `section.option`.
+            #[must_use]
+            pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+                let mut named = Vec::new();
+                $($(
+                    if self.$section.$field != other.$section.$field {
+                        named.push(concat!(stringify!($section), ".", stringify!($field)));
+                    }
+                )+)+
+                named
+            }
+
             /// The options that differ from `other`'s and that only a restart changes, as `section.option`.
             #[must_use]
             pub fn restart_required(&self, other: &Self) -> Vec<&'static str> {
@@ -99,6 +112,7 @@ sections! {
     /// The listeners that agents connect to, and the name under which the gateway speaks.
     gateway: Gateway {
         /// Where agents connect: "IP:port", "unix:PATH", or { address = "IP:port", tls = { certificate = PATH, key = PATH } }.
+        /// The files are read again with each reload. tls.client_ca = PATH takes only clients with a certificate of these authorities.
         listen: Vec<Listen> as List<Listens> = vec![Listen { address: Address::Tcp(local(8080)), tls: None }], restart;
         /// The path before /mcp and /SLUG/mcp; "" for none.
         base_path: String as BasePath = "/gateway".into();
@@ -367,6 +381,7 @@ pub(super) struct Described {
     pub(super) doc: &'static [&'static str],
     pub(super) restart: bool,
     pub(super) value: Json,
+    pub(super) schema: Json,
 }
 
 fn described<F: Form>(form: &F) -> Vec<Described> {
@@ -375,6 +390,7 @@ fn described<F: Form>(form: &F) -> Vec<Described> {
         doc: member.doc,
         restart: member.restart,
         value: (member.write)(form),
+        schema: (member.schema)(),
     };
     F::MEMBERS.iter().map(member).collect()
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{
     fault::{Fault, FileSpan, nearest},
@@ -23,6 +23,10 @@ pub(super) trait Codec {
     fn read(reader: &mut Reader<'_>, value: &Value) -> Option<Self::Out>;
     /// As it would stand in JSON; `null` for what is left out.
     fn write(out: &Self::Out) -> Json;
+    /// What may be written, as JSON Schema for editors: never stricter than [`Codec::read`], which alone decides.
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
 }
 
 /// One member of an object of type `T`.
@@ -35,6 +39,7 @@ pub(super) struct Member<T> {
     pub(super) restart: bool,
     pub(super) read: fn(&mut T, &mut Reader<'_>, &Value),
     pub(super) write: fn(&T) -> Json,
+    pub(super) schema: fn() -> Json,
 }
 
 /// An object with named members.
@@ -58,6 +63,7 @@ macro_rules! members {
                 }
             },
             write: |form| <$codec as crate::conf::read::Codec>::write(&form.$name),
+            schema: <$codec as crate::conf::read::Codec>::schema,
         }),+]
     };
     (@ required) => { true };
@@ -275,6 +281,26 @@ pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>, and: &str) ->
         Some((last, others)) => format!("{} {and} {last}", others.join(", ")),
         None => "nothing".to_owned(),
     }
+}
+
+/// What an object may be, as JSON Schema.
+pub(super) fn schema_of<F: Form>() -> Json {
+    let member = |member: &Member<F>| {
+        let mut schema = (member.schema)();
+        let doc = member.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+        if let (false, Some(object)) = (doc.is_empty(), schema.as_object_mut()) {
+            object.insert("description".to_owned(), Json::from(doc));
+        }
+        (member.name.to_owned(), schema)
+    };
+    let required: Vec<&str> = F::MEMBERS.iter().filter(|member| member.required).map(|member| member.name).collect();
+    let members: serde_json::Map<String, Json> = F::MEMBERS.iter().map(member).collect();
+    json!({ "type": "object", "properties": members, "required": required, "additionalProperties": false })
+}
+
+/// A schema of text that a variable may stand for, of which an editor knows nothing.
+pub(super) fn or_variable(schema: &Json) -> Json {
+    json!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
 
 /// Writes an object by its table of members; what is left out is left out.

@@ -37,7 +37,7 @@ fn comment(lines: &[&str], restart: bool) -> String {
 }
 
 /// A JSON value as TOML. Text is escaped as JSON escapes it, which TOML reads alike.
-fn toml(value: &Json) -> String {
+pub(super) fn toml(value: &Json) -> String {
     match value {
         Json::Array(list) => format!("[{}]", list.iter().map(toml).collect::<Vec<_>>().join(", ")),
         Json::Object(members) => {

@@ -8,6 +8,7 @@
 
 mod catalog;
 pub mod change;
+mod changes;
 mod check;
 mod decide;
 mod draft;
@@ -41,7 +42,7 @@ use self::{
     write::TRIES_MAX,
 };
 use crate::{
-    conf::{self, Fault, Policy, Sources},
+    conf::{self, Conf, Fault, Policy, Sources},
     model::records::{Protocol, Records, Server},
     policy::{
         approval::ToolState,
@@ -70,6 +71,8 @@ pub struct Reloaded {
     pub revision: u64,
     /// Warnings, rendered.
     pub warnings: String,
+    /// What differs from before, by name.
+    pub changed: Vec<String>,
     /// Options that changed and hold only after a restart.
     pub restart_required: Vec<&'static str>,
 }
@@ -92,6 +95,8 @@ pub struct Control {
     store: Store,
     path: PathBuf,
     started: Instant,
+    /// The conf of the start: what differs from it needs a restart, however often it is reloaded.
+    running: Conf,
     catalog: Slot<Catalog>,
     state: Mutex<State>,
 }
@@ -130,7 +135,8 @@ impl Control {
         };
         state.absorb(stored).map_err(Rejected::Faults)?;
         let catalog = Slot::new(Catalog::default());
-        let control = Self { live, store, path: path.to_owned(), started, catalog, state: Mutex::new(state) };
+        let (path, running) = (path.to_owned(), loaded.conf.clone());
+        let control = Self { live, store, path, started, running, catalog, state: Mutex::new(state) };
         let mut state = control.state.lock().await;
         let catalog = control.take_files(&mut state, loaded, "policy.load").await?;
         drop(state);
@@ -146,9 +152,11 @@ impl Control {
             .into_loaded()
             .map_err(|rejected| Rejected::Faults(rejected.sources.render(&rejected.faults)))?;
         let mut state = self.state.lock().await;
-        let restart_required = state.catalog.conf.restart_required(&loaded.conf);
+        let restart_required = self.running.restart_required(&loaded.conf);
+        let before = Arc::clone(&state.catalog);
         let catalog = self.take_files(&mut state, loaded, "policy.reload").await?;
-        Ok(Reloaded { revision: catalog.revision, warnings: catalog.warnings.clone(), restart_required })
+        let changed = changes::summary((&before.conf, &catalog.conf), (&before.records, &catalog.records));
+        Ok(Reloaded { revision: catalog.revision, warnings: catalog.warnings.clone(), changed, restart_required })
     }
 
     /// The policy as it is live.

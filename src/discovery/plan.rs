@@ -66,6 +66,17 @@ impl Plan {
         }
     }
 
+    /// Each server each `interval_ms` from now on; one that would wait for longer than that is asked sooner.
+    pub fn set_interval(&mut self, interval_ms: u64, now_ms: u64) {
+        let interval_ms = interval_ms.max(1);
+        if std::mem::replace(&mut self.interval_ms, interval_ms) > interval_ms {
+            let names: Vec<Arc<str>> = self.due.iter().map(|(_, name)| Arc::clone(name)).collect();
+            for name in names {
+                self.bring_forward(&name, now_ms.saturating_add(interval_ms));
+            }
+        }
+    }
+
     /// Somebody wants a server to be asked now. Whether the plan knows it.
     pub fn want(&mut self, name: &str, now_ms: u64) -> bool {
         self.bring_forward(name, now_ms)
@@ -156,6 +167,10 @@ mod tests {
                     plan.changed(words[2], now);
                     String::new()
                 }
+                "interval" => {
+                    plan.set_interval(words[2].parse().unwrap(), now);
+                    String::new()
+                }
                 "start" => show(plan.start(now).map(|name| name.to_string())),
                 "done" => plan.done(words[2], now).to_string(),
                 "next" => show(plan.next_ms().map(|at| at.to_string())),
@@ -175,6 +190,17 @@ mod tests {
             9,
             "0 next = -\n0 set a b\n0 next = 0\n0 start = a\n0 start = b\n0 start = -\n5 done a = true\n7 done b = true
             7 next = 1005\n1004 start = -\n1005 start = a\n1007 start = b",
+        );
+    }
+
+    #[test]
+    fn a_shorter_interval_holds_at_once_and_a_longer_one_from_the_next_time() {
+        check(
+            100_000,
+            9,
+            "0 set a b\n0 start = a\n0 start = b\n5 done a = true\n6 interval 1000\n6 next = 1006\n7 done b = true\n1006 start = a
+            1006 next = 1007\n1007 done a = true\n1007 interval 5000\n1007 start = b\n1007 next = 2007\n2007 start = a\n2008 done a = true
+            2008 next = 7008",
         );
     }
 

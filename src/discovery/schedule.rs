@@ -79,7 +79,7 @@ pub struct Schedule {
 
 #[derive(Debug)]
 enum Command {
-    Set(Vec<Asked>),
+    Set(Vec<Asked>, Duration),
     Ask(Arc<str>, oneshot::Sender<Outcome>),
     Changed(Arc<str>),
 }
@@ -96,12 +96,11 @@ impl Schedule {
     pub fn start(client: Arc<Client>, settings: Settings, servers: Vec<Asked>, apply: Apply) -> Self {
         let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
         let (first_round, is_done) = watch::channel(servers.is_empty());
-        let interval_ms = u64::try_from(settings.interval.as_millis()).unwrap_or(u64::MAX);
         let mut driver = Driver {
             client,
             apply,
             born: Instant::now(),
-            plan: Plan::new(interval_ms, settings.at_once_max),
+            plan: Plan::new(millis(settings.interval), settings.at_once_max),
             servers: HashMap::new(),
             waiting: HashMap::new(),
             running: JoinSet::new(),
@@ -113,9 +112,10 @@ impl Schedule {
         Self { commands, first_round: is_done, task }
     }
 
-    /// Replaces the set of servers, after a reload. New ones, and those whose target or protocol changed, are asked at once.
-    pub async fn set(&self, servers: Vec<Asked>) {
-        let _ = self.commands.send(Command::Set(servers)).await;
+    /// Replaces the set of servers and the interval, after a reload. New ones, and those whose target or protocol changed, are asked
+    /// at once.
+    pub async fn set(&self, servers: Vec<Asked>, interval: Duration) {
+        let _ = self.commands.send(Command::Set(servers, interval)).await;
     }
 
     /// Asks a server now, and waits until the outcome is applied. None: no such server, or it was removed meanwhile.
@@ -187,12 +187,15 @@ impl Driver {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.born.elapsed())
     }
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Set(servers) => self.set(servers),
+            Command::Set(servers, interval) => {
+                self.plan.set_interval(millis(interval), self.now_ms());
+                self.set(servers);
+            }
             Command::Changed(server) => self.plan.changed(&server, self.now_ms()),
             Command::Ask(server, waiter) => {
                 if self.plan.want(&server, self.now_ms()) {
@@ -262,6 +265,10 @@ impl Driver {
             self.first_round.send_if_modified(|done| !std::mem::replace(done, true));
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -2,7 +2,10 @@
 //!
 //! Names `arc_swap`, and does nothing else. A call loads once and keeps what it got to its end (invariant 3).
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
@@ -12,6 +15,7 @@ use super::snapshot::Snapshot;
 #[derive(Debug, Default)]
 pub struct Live {
     slot: ArcSwapOption<Snapshot>,
+    published: AtomicU64,
 }
 
 impl Live {
@@ -24,6 +28,13 @@ impl Live {
     /// Puts `snapshot` in the place of the current one. Only `control.rs` calls this.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         self.slot.store(Some(snapshot));
+        self.published.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many policies were published so far, by whatever changed them.
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// `rate_limits.failed_auth`; none: off.
     pub failed_auth: Option<Rate>,
+    /// `discovery.interval`
+    pub discovery_interval: Duration,
     /// `discovery.max_age`
     pub discovery_max_age: Duration,
     /// The store's key that seals `requestState`.
@@ -111,6 +113,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(30),
             failed_auth: None,
+            discovery_interval: Duration::from_secs(60),
             discovery_max_age: Duration::from_secs(3600),
             state_key: [0; 32],
         }

@@ -86,6 +86,7 @@ impl Gateway {
         let mut asked = std::mem::take(&mut ctx.asked);
         let admission = caught(|| admit(&caller, &session.req_header().headers, &body, &mut asked));
         ctx.asked = asked;
+        ctx.notes.append(&mut ctx.asked.notes);
         let admission = match admission {
             Some(admission) => admission,
             None => {

@@ -1,7 +1,7 @@
 //! How the gateway stops: told once from outside, seen by every connection and every call (contract §10 `timeouts.drain`).
 //!
-//! From then on every answer says `Connection: close`; a connection without a request gets [`LAST_CALL`] to send one more and is closed;
-//! a call has until the end of the drain, and is then refused in the gateway's own words instead of being cut.
+//! From then on every head that is written says `Connection: close`; a connection that was not told so and is without a request gets
+//! [`LAST_CALL`] to send one more and is closed; a call has until the end of the drain, and is then refused in the gateway's own words instead of being cut.
 //!
 //! Knows no signal and no process: `server` tells it, waits until it is idle, and ends the process.
 
@@ -24,7 +24,10 @@ pub struct Drain {
     born: Instant,
     /// Microseconds after `born`.
     end_us: AtomicU64,
+    /// When a connection that was idle at the beginning is closed.
     last_call_us: AtomicU64,
+    /// When the last connection that waits for a request is closed.
+    latest_us: AtomicU64,
     told: watch::Sender<()>,
     connections: AtomicUsize,
     requests: AtomicUsize,
@@ -43,7 +46,8 @@ impl Drain {
         Self {
             born: Instant::now(),
             end_us: AtomicU64::new(NEVER),
-            last_call_us: AtomicU64::new(NEVER),
+            last_call_us: AtomicU64::new(0),
+            latest_us: AtomicU64::new(0),
             told: watch::Sender::new(()),
             connections: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
@@ -52,9 +56,11 @@ impl Drain {
 
     /// Stops: what runs has `within` to end. Told again it can only become shorter.
     pub fn begin(&self, within: Duration) {
-        let micros = |after: Duration| u64::try_from((self.born.elapsed() + after).as_micros()).unwrap_or(NEVER - 1);
-        self.last_call_us.fetch_min(micros(within.min(LAST_CALL)), Ordering::Relaxed);
-        self.end_us.fetch_min(micros(within), Ordering::Release);
+        let end = self.micros(Instant::now() + within).min(self.end_us.load(Ordering::Relaxed));
+        let last_call = end.min(self.micros(Instant::now() + LAST_CALL));
+        self.last_call_us.store(last_call, Ordering::Relaxed);
+        self.latest_us.store(last_call, Ordering::Relaxed);
+        self.end_us.store(end, Ordering::Release);
         self.told.send_replace(());
     }
 
@@ -67,7 +73,8 @@ impl Drain {
     /// When what still runs is refused; none: the gateway does not stop.
     #[must_use]
     pub fn end(&self) -> Option<Instant> {
-        self.at(self.end_us.load(Ordering::Acquire))
+        let end = self.end_us.load(Ordering::Acquire);
+        (end != NEVER).then(|| self.at(end))
     }
 
     /// Whether nothing is left to wait for: no request runs, and no connection is open that may still send one.
@@ -75,7 +82,7 @@ impl Drain {
     pub fn is_idle(&self) -> bool {
         /// For the connections to be closed after the last call.
         const CLOSING: Duration = Duration::from_millis(200);
-        let over = self.last_call().is_some_and(|at| Instant::now() >= at + CLOSING);
+        let over = Instant::now() >= self.at(self.latest_us.load(Ordering::Relaxed)) + CLOSING;
         self.requests() == 0 && (over || self.connections.load(Ordering::Acquire) == 0)
     }
 
@@ -97,15 +104,24 @@ impl Drain {
 
     /// Who wants to hear of it.
     pub(super) fn listen(&self) -> Listening<'_> {
-        Listening { drain: self, told: self.told.subscribe() }
+        Listening { drain: self, told: self.told.subscribe(), since: Instant::now() }
     }
 
-    fn last_call(&self) -> Option<Instant> {
-        self.at(self.last_call_us.load(Ordering::Relaxed))
+    /// When a connection that waits since then is closed; none: the gateway does not stop.
+    fn last_call(&self, since: Instant) -> Option<Instant> {
+        let end = self.end()?;
+        let begun = self.at(self.last_call_us.load(Ordering::Relaxed));
+        let at = begun.max(since + LAST_CALL).min(end);
+        self.latest_us.fetch_max(self.micros(at), Ordering::Relaxed);
+        Some(at)
     }
 
-    fn at(&self, micros: u64) -> Option<Instant> {
-        (micros != NEVER).then(|| self.born + Duration::from_micros(micros))
+    fn at(&self, micros: u64) -> Instant {
+        self.born + Duration::from_micros(micros)
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.born).as_micros()).unwrap_or(NEVER - 1)
     }
 }
 
@@ -129,13 +145,14 @@ impl Drop for Counted<'_> {
 pub(super) struct Listening<'d> {
     drain: &'d Drain,
     told: watch::Receiver<()>,
+    since: Instant,
 }
 
 impl Listening<'_> {
     /// Returns when a connection without a request is to be closed.
     pub(super) async fn last_call(&mut self) {
         loop {
-            match self.drain.last_call() {
+            match self.drain.last_call(self.since) {
                 None => {
                     let _ = self.told.changed().await;
                 }
@@ -175,11 +192,11 @@ mod tests {
         let begun = Instant::now();
         drain.begin(Duration::from_secs(30));
         assert_eq!(drain.end().unwrap() - begun, Duration::from_secs(30));
-        assert_eq!(drain.last_call().unwrap() - begun, LAST_CALL);
+        assert_eq!(drain.last_call(begun).unwrap() - begun, LAST_CALL);
         drain.begin(Duration::from_secs(60));
         assert_eq!(drain.end().unwrap() - begun, Duration::from_secs(30));
         drain.begin(Duration::ZERO);
-        assert_eq!((drain.end().unwrap(), drain.last_call().unwrap()), (begun, begun));
+        assert_eq!((drain.end().unwrap(), drain.last_call(begun).unwrap()), (begun, begun));
     }
 
     #[tokio::test(start_paused = true)]

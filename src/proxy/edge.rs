@@ -14,7 +14,10 @@ use pingora::{
     proxy::HttpProxy,
     server::ShutdownWatch,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::watch,
+};
 
 use super::{
     Gateway,
@@ -48,7 +51,8 @@ impl Door {
     /// Puts a door in front of a proxy of the same gateway.
     #[must_use]
     pub fn new(proxy: HttpProxy<Gateway>, gateway: Gateway) -> Self {
-        Self(Arc::new(Edge { proxy: Arc::new(proxy), gateway, options: HttpServerOptions::default() }))
+        let quiet = watch::channel(false).1;
+        Self(Arc::new(Edge { proxy: Arc::new(proxy), gateway, options: HttpServerOptions::default(), quiet }))
     }
 }
 
@@ -69,6 +73,8 @@ struct Edge {
     proxy: Arc<HttpProxy<Gateway>>,
     gateway: Gateway,
     options: HttpServerOptions,
+    /// Never says that the process ends: when connections are told so is for `drain.rs` to say, after the listeners are closed.
+    quiet: ShutdownWatch,
 }
 
 #[async_trait]
@@ -76,7 +82,7 @@ impl HttpServerApp for Edge {
     async fn process_new_http(
         self: &Arc<Self>,
         mut session: ServerSession,
-        shutdown: &ShutdownWatch,
+        _shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         let settings = self.gateway.settings();
         // The edge marks the connections that it gives back, so that only their idle time counts as keep-alive.
@@ -103,8 +109,9 @@ impl HttpServerApp for Edge {
         }
         session.set_pipelining_enabled(true);
         let (held, mut back) = Held::wrap(session, Arc::clone(&signals));
-        let run = stopping.attend(AssertUnwindSafe(self.proxy.process_new_http(held, shutdown)).catch_unwind()).await;
-        let mut session = *back.try_recv().ok()?;
+        let run =
+            stopping.attend(AssertUnwindSafe(self.proxy.process_new_http(held, &self.quiet)).catch_unwind()).await;
+        let session = *back.try_recv().ok()?;
         if run.is_err() {
             self.gateway.note_panic();
             if session.response_written().is_none() {
@@ -116,9 +123,7 @@ impl HttpServerApp for Edge {
             linger(session).await;
             return None;
         }
-        if drain.is_told() {
-            session.set_keepalive(None);
-        }
+        // A connection is kept when its answer's head said so, also in a drain: its client may send at this very moment.
         let mut persistent = HttpPersistentSettings::for_session(&session);
         persistent.set_user_context(Box::new(()));
         let reusable = session.finish().await.ok().flatten()?;

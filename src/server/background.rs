@@ -13,7 +13,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{End, Rooms, StartError, notify};
+use super::{Rooms, StartError, notify, tls};
 use crate::{
     budget::clock_nanos,
     conf::Address,
@@ -22,7 +22,11 @@ use crate::{
     metrics::Scrape,
     model::records::Definition,
     ops,
-    policy::{approval::ListedTool, schema::ToolSchemas, snapshot::ServerPolicy},
+    policy::{
+        approval::ListedTool,
+        schema::{ToolSchemas, overruns},
+        snapshot::ServerPolicy,
+    },
     proxy::Rediscover,
     upstream::sessions::keep_swept,
 };
@@ -75,7 +79,7 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     super::management::start(rooms).await?;
     tokio::spawn(notify::when_ready(Arc::clone(rooms)));
     if let Some(patience) = notify::patience() {
-        tokio::spawn(notify::feed(Arc::clone(&rooms.pulse), patience));
+        tokio::spawn(notify::feed(Arc::clone(&rooms.vitals), patience));
     }
     Ok(())
 }
@@ -97,8 +101,10 @@ fn apply(rooms: &Arc<Rooms>) -> Apply {
                 Ok(listing) => {
                     let done = rooms.control.listed(&found.server, listing.revision, listed(listing)).await;
                     if let Err(why) = &done {
+                        rooms.metrics.rejected();
                         tracing::error!(server = %found.server, "a listing was not taken: {why}");
                     }
+                    rooms.metrics.entries_dropped(&slug, u64::try_from(listing.dropped).unwrap_or(u64::MAX));
                     if listing.dropped > 0 {
                         tracing::warn!(server = %found.server, dropped = listing.dropped, "entries without a name");
                     }
@@ -191,42 +197,54 @@ async fn reload_on_hangup(rooms: Arc<Rooms>, mut hangups: Signal) {
 /// Tells discovery which servers there are now.
 pub(super) async fn set_schedule(rooms: &Rooms) {
     let servers = asked(rooms).await;
+    let interval = rooms.live.load().map_or(rooms.conf.discovery.interval.0, |live| live.settings.discovery_interval);
     if let Some(schedule) = rooms.schedule.get() {
-        schedule.set(servers).await;
+        schedule.set(servers, interval).await;
     }
 }
 
-/// Reloads, tells discovery, and says in the log what came of it.
+/// Reloads certificates, conf and policy, all or nothing; tells discovery, and says in the log what came of it.
 ///
 /// # Errors
-/// [`Rejected`]: the running policy stays.
+/// [`Rejected`]: the running policy stays, and the certificates that are shown.
 pub(super) async fn reload(rooms: &Arc<Rooms>) -> Result<Reloaded, Rejected> {
     notify::reloading();
-    let reloaded = rooms.control.reload().await;
+    let reloaded = take_all(rooms).await;
+    if reloaded.is_err() {
+        rooms.metrics.rejected();
+    }
     match &reloaded {
         Ok(done) => {
-            rooms.metrics.swap(true);
             if !done.warnings.is_empty() {
                 tracing::warn!("{}", done.warnings);
             }
+            resolve_all(rooms).await;
+            set_schedule(rooms).await;
+            tracing::info!(revision = done.revision, changed = done.changed.join(", "), "reloaded");
             if !done.restart_required.is_empty() {
                 tracing::warn!(options = done.restart_required.join(", "), "these changes need a restart");
             }
-            resolve_all(rooms).await;
-            set_schedule(rooms).await;
-            tracing::info!(revision = done.revision, "reloaded");
+            notify::ready(&format!("serving revision {}", done.revision));
         }
         Err(why) => {
-            rooms.metrics.swap(false);
             let what = match why {
-                Rejected::Faults(_) => "the conf or policy has faults; the running policy stays",
-                Rejected::Store(_) => "the store failed; the running policy stays",
+                Rejected::Faults(_) => "the conf, the policy or a certificate has faults; what runs stays",
+                Rejected::Store(_) => "the store failed; what runs stays",
             };
             tracing::error!("reload: {what}\n{why}");
+            notify::ready("the last reload was rejected, see the log");
         }
     }
-    notify::ready(&format!("serving revision {}", rooms.live.load().map_or(0, |snapshot| snapshot.revision)));
     reloaded
+}
+
+async fn take_all(rooms: &Rooms) -> Result<Reloaded, Rejected> {
+    let certificates = rooms.identities.read_again().map_err(Rejected::Faults)?;
+    let mut done = rooms.control.reload().await?;
+    let shown = rooms.identities.show(certificates);
+    done.changed.extend(shown.into_iter().map(|file| format!("certificate {file}")));
+    tls::warn_of_expiry(&rooms.identities);
+    Ok(done)
 }
 
 async fn reopen_on_usr1(rooms: Arc<Rooms>) {
@@ -253,14 +271,14 @@ async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
             move |scrape| fill(&rooms, scrape, &open_sessions.borrow())
         }),
     };
-    let ends = rooms.ends.clone();
+    let vitals = Arc::clone(&rooms.vitals);
     tokio::spawn(async move {
         // Goes on during a drain: `/readyz` says 503 then.
         let why = match ops::serve(listener, state, std::future::pending()).await {
             Ok(()) => "it ended".to_owned(),
             Err(why) => why.to_string(),
         };
-        let _ = ends.send(End::Failed(StartError::Listen(format!("ops.listen: {address}: {why}"))));
+        vitals.fail(StartError::Listen(format!("ops.listen: {address}: {why}")));
     });
     Ok(())
 }
@@ -276,7 +294,12 @@ async fn keep_counted(rooms: Arc<Rooms>, counts: watch::Sender<HashMap<Arc<str>,
 fn fill(rooms: &Rooms, scrape: &mut Scrape, sessions: &HashMap<Arc<str>, usize>) {
     let now_ms = clock_nanos(rooms.state.started) / 1_000_000;
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    rooms.metrics.published(rooms.live.published());
     scrape.access_log_dropped(rooms.log.dropped());
+    scrape.pattern_overruns(overruns());
+    for (certificate, expires) in rooms.identities.expiries() {
+        scrape.certificate(&certificate, expires);
+    }
     if let Some(fleet) = &rooms.fleet {
         scrape.rate_limit_store(fleet.is_up());
     }
@@ -315,7 +338,7 @@ async fn watch_listeners(rooms: Arc<Rooms>) {
         while !answers(&listen.address).await {
             if tokio::time::Instant::now() >= end {
                 let why = format!("gateway.listen: {}: it does not take connections", listen.address);
-                let _ = rooms.ends.send(End::Failed(StartError::Listen(why)));
+                rooms.vitals.fail(StartError::Listen(why));
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

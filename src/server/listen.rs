@@ -14,13 +14,12 @@ use std::{
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use pingora::{
-    listeners::tls::TlsSettings,
     proxy::http_proxy,
     server::{ListenFds, Server, ShutdownWatch, configuration::ServerConf},
     services::listening::Service,
 };
 
-use super::{End, Ends, StartError, notify::Pulse};
+use super::{StartError, Vitals, tls::Identities};
 use crate::{
     conf::{Address, Conf},
     proxy::{Door, Gateway},
@@ -69,11 +68,12 @@ fn probe_unix(path: &Path) -> Result<(), String> {
 /// Pingora's server with one service on every listener. Its YAML is never read: everything comes from our conf.
 ///
 /// # Errors
-/// [`StartError::Listen`]: a certificate or key that cannot be used.
+/// [`StartError::Faults`]: a `client_ca` that cannot be used.
 pub(super) fn data_plane(
     conf: &Conf,
     gateway: &Gateway,
-    (ends, pulse): (Ends, Arc<Pulse>),
+    identities: &Identities,
+    vitals: &Arc<Vitals>,
 ) -> Result<Server, StartError> {
     let threads = match conf.gateway.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -92,23 +92,14 @@ pub(super) fn data_plane(
     let mut service = Service::new("gateway".to_owned(), Door::new(proxy, gateway.clone()));
     service.threads = Some(threads);
     for listen in &conf.gateway.listen {
-        match (&listen.address, &listen.tls) {
+        let tls = identities.settings(&listen.address).map_err(StartError::Faults)?;
+        match (&listen.address, tls) {
             (Address::Unix(path), _) => service.add_uds(&path.display().to_string(), None),
             (Address::Tcp(address), None) => service.add_tcp(&address.to_string()),
-            (Address::Tcp(address), Some(tls)) => {
-                let unusable = |why| StartError::Listen(format!("gateway.listen: {address}: tls: {why}"));
-                for path in [&tls.certificate, &tls.key] {
-                    std::fs::read(path).map_err(|why| unusable(format!("{}: {why}", path.display())))?;
-                }
-                let (certificate, key) = (tls.certificate.display().to_string(), tls.key.display().to_string());
-                let mut settings = TlsSettings::intermediate(&certificate, &key)
-                    .map_err(|_| unusable("the certificate or key cannot be used".to_owned()))?;
-                settings.enable_h2();
-                service.add_tls_with_settings(&address.to_string(), None, settings);
-            }
+            (Address::Tcp(address), Some(tls)) => service.add_tls_with_settings(&address.to_string(), None, tls),
         }
     }
-    server.add_service(Watched { service, conf: conf.clone(), ends, pulse });
+    server.add_service(Watched { service, conf: conf.clone(), vitals: Arc::clone(vitals) });
     Ok(server)
 }
 
@@ -116,18 +107,18 @@ pub(super) fn data_plane(
 struct Watched {
     service: Service<Door>,
     conf: Conf,
-    ends: Ends,
-    pulse: Arc<Pulse>,
+    vitals: Arc<Vitals>,
 }
 
 #[async_trait]
 impl pingora::services::Service for Watched {
     async fn start_service(&mut self, fds: Option<ListenFds>, shutdown: ShutdownWatch, listeners_per_fd: usize) {
-        let beating = tokio::spawn(beat(Arc::clone(&self.pulse)));
+        let beating = tokio::spawn(beat(Arc::clone(&self.vitals)));
         let serving = self.service.start_service(fds, shutdown.clone(), listeners_per_fd);
         let ended = AssertUnwindSafe(serving).catch_unwind().await;
         beating.abort();
         if *shutdown.borrow() {
+            self.vitals.closed.send_replace(true);
             return;
         }
         let why = match (ended, probe(&self.conf)) {
@@ -135,7 +126,7 @@ impl pingora::services::Service for Watched {
             (Err(_), Ok(())) => "gateway.listen: a listener could not be bound".to_owned(),
             (Ok(()), _) => "gateway.listen: a listener died".to_owned(),
         };
-        let _ = self.ends.send(End::Failed(StartError::Listen(why)));
+        self.vitals.fail(StartError::Listen(why));
     }
 
     fn name(&self) -> &str {
@@ -148,10 +139,10 @@ impl pingora::services::Service for Watched {
 }
 
 /// Asks one thread of the data plane after the other, at random, for a sign of life, and waits for it for as long as it takes.
-async fn beat(pulse: Arc<Pulse>) {
+async fn beat(vitals: Arc<Vitals>) {
     loop {
         if pingora_runtime::current_handle().spawn(async {}).await.is_ok() {
-            pulse.beat();
+            vitals.pulse.beat();
         }
         tokio::time::sleep(BEAT).await;
     }

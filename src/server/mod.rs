@@ -5,6 +5,7 @@ mod listen;
 mod management;
 mod notify;
 mod signals;
+mod tls;
 
 use std::{
     path::Path,
@@ -12,11 +13,11 @@ use std::{
     time::Instant,
 };
 
-use notify::Pulse;
 use pingora::server::{RunArgs, Server};
 use thiserror::Error;
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::watch};
 
+use self::{notify::Pulse, tls::Identities};
 use crate::{
     access_log::{self, AccessLog},
     budget::{self, Failures, Fleet},
@@ -102,6 +103,7 @@ impl Running {
 }
 
 /// How serving came to its end.
+#[derive(Debug)]
 enum End {
     /// A signal came, and nothing runs any more.
     Drained,
@@ -109,8 +111,22 @@ enum End {
     Failed(StartError),
 }
 
-/// Where an end is reported; the first one counts.
-type Ends = mpsc::Sender<End>;
+/// How the parts of the process tell that they live, and how they end.
+#[derive(Debug)]
+struct Vitals {
+    /// The first end counts.
+    ends: mpsc::Sender<End>,
+    /// The gateway's listeners are closed.
+    closed: watch::Sender<bool>,
+    pulse: Pulse,
+}
+
+impl Vitals {
+    /// The process cannot go on.
+    fn fail(&self, why: StartError) {
+        let _ = self.ends.send(End::Failed(why));
+    }
+}
 
 /// What the rooms of the process share.
 struct Rooms {
@@ -127,8 +143,8 @@ struct Rooms {
     /// The store of shared rate limits; none without `rate_limits.url`.
     fleet: Option<Arc<Fleet>>,
     ready: Arc<Ready>,
-    pulse: Arc<Pulse>,
-    ends: Ends,
+    identities: Identities,
+    vitals: Arc<Vitals>,
 }
 
 /// The access log, where the conf says.
@@ -159,6 +175,8 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         .map_err(|rejected| StartError::Faults(rejected.sources.render(&rejected.faults)))?;
     let conf = loaded.conf.clone();
     listen::probe(&conf)?;
+    let identities = Identities::read(&conf).map_err(StartError::Faults)?;
+    tls::warn_of_expiry(&identities);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("toolgate-control")
@@ -207,11 +225,11 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         schedule,
         fleet,
         ready: Arc::new(Ready::new(started)),
-        pulse: Arc::new(Pulse::new()),
-        ends,
+        identities,
+        vitals: Arc::new(Vitals { ends, closed: watch::Sender::new(false), pulse: Pulse::new() }),
         conf,
     };
-    let server = listen::data_plane(&rooms.conf, &gateway, (rooms.ends.clone(), Arc::clone(&rooms.pulse)))?;
+    let server = listen::data_plane(&rooms.conf, &gateway, &rooms.identities, &rooms.vitals)?;
     let rooms = Arc::new(rooms);
     let stop = runtime.block_on(async {
         let stop = signals::hear(&rooms)?;

@@ -12,7 +12,7 @@ use std::{
 
 use sd_notify::NotifyState;
 
-use super::Rooms;
+use super::{Rooms, Vitals};
 
 /// How often readiness is looked at while the gateway starts.
 const TICK: Duration = Duration::from_millis(20);
@@ -83,11 +83,11 @@ pub(super) fn patience() -> Option<Duration> {
 }
 
 /// Feeds the watchdog as long as the data plane's pulse is younger than half of the patience.
-pub(super) async fn feed(pulse: Arc<Pulse>, patience: Duration) {
+pub(super) async fn feed(vitals: Arc<Vitals>, patience: Duration) {
     let mut faint = false;
     loop {
         tokio::time::sleep(patience / 4).await;
-        if pulse.age() <= patience / 2 {
+        if vitals.pulse.age() <= patience / 2 {
             faint = false;
             send(&[NotifyState::Watchdog]);
         } else if !std::mem::replace(&mut faint, true) {

@@ -21,6 +21,8 @@ const SETTLE: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(10);
 /// What a refusal may take to be written once the drain is over, beyond the connect that its call may be in.
 const OVERTIME: Duration = Duration::from_secs(1);
+/// For the listeners to be closed.
+const CLOSE: Duration = Duration::from_secs(1);
 /// For the lines of the access log that wait.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -70,9 +72,11 @@ async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
     tracing::info!(seconds = drain.as_secs_f64(), "stopping: no new connections, running calls go on");
     notify::stopping();
     rooms.ready.stopping();
-    rooms.state.drain.begin(drain);
-    tell.send_replace(true);
     let begun = Instant::now();
+    tell.send_replace(true);
+    // First the listeners, then the connections: a client that is told to go must not come back through a door that is just closing.
+    let _ = tokio::time::timeout(CLOSE, rooms.vitals.closed.subscribe().wait_for(|closed| *closed)).await;
+    rooms.state.drain.begin(drain.saturating_sub(begun.elapsed()));
     let mut last = begun + drain + connect + OVERTIME;
     loop {
         tokio::select! {
@@ -95,7 +99,7 @@ async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
     }
     rooms.sessions.close().await;
     let _ = rooms.log.flush(FLUSH);
-    let _ = rooms.ends.send(End::Drained);
+    let _ = rooms.vitals.ends.send(End::Drained);
 }
 
 /// `timeouts.drain` and `timeouts.connect` as they are now: a reload changes them.

@@ -74,6 +74,30 @@ impl Identity {
         Arc::new(config)
     }
 
+    /// The leaf.
+    pub fn leaf(&self) -> &CertificateDer<'static> {
+        &self.leaf
+    }
+
+    /// Settings of a client that trusts the authorities of all of these; it shows the leaf of `own`, if there is one.
+    pub fn client_of(all: &[Self], own: Option<&Self>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        for identity in all {
+            roots.add(identity.ca.clone()).expect("an authority");
+        }
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        Arc::new(match own {
+            None => builder.with_no_client_auth(),
+            Some(own) => {
+                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.key.clone()));
+                builder.with_client_auth_cert(vec![own.leaf.clone()], key).expect("a certificate")
+            }
+        })
+    }
+
     /// Settings of a client that trusts the authority and speaks `alpn`.
     pub fn client(&self, alpn: &[&str]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();

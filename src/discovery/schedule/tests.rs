@@ -121,15 +121,15 @@ async fn a_hint_brings_the_asking_forward_without_a_storm() {
 async fn a_changed_server_is_asked_at_once_and_its_old_answer_dropped() {
     let (old, new) = (Mock::start(|_| Act::Hang).await, Mock::start(lister()).await);
     let (schedule, mut outcomes) = start(HOURLY, vec![asked("a", &old)]);
-    schedule.set(vec![asked("a", &old), asked("b", &new)]).await;
+    schedule.set(vec![asked("a", &old), asked("b", &new)], HOURLY.interval).await;
     assert_eq!(outcomes.recv().await.unwrap(), "b: t0");
-    schedule.set(vec![asked("b", &new)]).await;
+    schedule.set(vec![asked("b", &new)], HOURLY.interval).await;
     schedule.first_round().await;
     assert!(schedule.ask("a").await.is_none(), "it is gone");
     let moved = Mock::start(lister()).await;
-    schedule.set(vec![asked("b", &moved)]).await;
+    schedule.set(vec![asked("b", &moved)], HOURLY.interval).await;
     assert_eq!(outcomes.recv().await.unwrap(), "b: t0");
-    schedule.set(vec![asked("b", &moved)]).await;
+    schedule.set(vec![asked("b", &moved)], HOURLY.interval).await;
     assert_eq!(words(&schedule.ask("b").await.unwrap()), "t1", "an unchanged server was not asked again");
 }
 

@@ -190,6 +190,7 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
         connect_timeout: conf.timeouts.connect.0,
         drain_timeout: conf.timeouts.drain.0,
         failed_auth: conf.rate_limits.failed_auth,
+        discovery_interval: conf.discovery.interval.0,
         discovery_max_age: conf.discovery.max_age.0,
         state_key: inputs.state_key,
     }

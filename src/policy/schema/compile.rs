@@ -1,6 +1,10 @@
 //! A schema, from the definition to the check.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use jsonschema::{
     Draft, PatternOptions, ReferencingError, Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind,
@@ -132,10 +136,10 @@ impl Schema {
     #[cold]
     fn violations(&self, instance: Node<'_>) -> Vec<Violation> {
         work::begin(instance, self.values);
-        let errors: Vec<_> = self.validator.iter_errors(Instance::Value(instance)).take(VIOLATIONS_MAX).collect();
-        if work::is_exhausted() {
-            return vec![Violation::unfinished()];
-        }
+        // A pattern that is given up below the root makes the library look for the value in a copy that it is never given, and panic.
+        let list = || self.validator.iter_errors(Instance::Value(instance)).take(VIOLATIONS_MAX).collect();
+        let errors: Option<Vec<_>> = catch_unwind(AssertUnwindSafe(list)).ok();
+        let Some(errors) = errors.filter(|_| !work::is_exhausted()) else { return vec![Violation::unfinished()] };
         let mut found: Vec<Violation> = Vec::new();
         for error in &errors {
             let violation = Violation::of(error, instance, &self.names);

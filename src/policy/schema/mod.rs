@@ -19,7 +19,7 @@ pub use advertise::advertise;
 pub use compile::{Role, Schema, SchemaFault};
 pub use params::{ParamHeader, ParamKind};
 pub use tool::{ToolFault, ToolSchemas};
-pub use violation::{VIOLATIONS_MAX, Violation};
+pub use violation::{VIOLATIONS_MAX, Violation, overruns};
 
 #[cfg(test)]
 mod tests;

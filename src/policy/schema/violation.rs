@@ -1,6 +1,9 @@
 //! Where and how a value breaks a schema, in words that repeat no value.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use jsonschema::{
     ValidationError,
@@ -14,6 +17,15 @@ use crate::model::jsonrpc::{Kind, Node};
 pub const VIOLATIONS_MAX: usize = 8;
 /// The longest text of the schema that a rule repeats, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
+
+/// Checks of this process that were given up.
+static OVERRUNS: AtomicU64 = AtomicU64::new(0);
+
+/// How many checks of this process were given up so far (contract §6: counted).
+#[must_use]
+pub fn overruns() -> u64 {
+    OVERRUNS.load(Ordering::Relaxed)
+}
 
 /// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +41,7 @@ pub struct Violation {
 impl Violation {
     /// A check that was given up.
     pub(super) fn unfinished() -> Self {
+        OVERRUNS.fetch_add(1, Ordering::Relaxed);
         Self { pointer: String::new(), rule: "takes too much work to check".to_owned(), overrun: true }
     }
 
@@ -40,10 +53,14 @@ impl Violation {
     /// Describes `error`, which `instance` made, to a reader who knows the names `known`.
     pub(super) fn of(error: &ValidationError<'_>, instance: Node<'_>, known: &HashSet<Box<str>>) -> Self {
         use ValidationErrorKind::{BacktrackLimitExceeded, RegexEngineFailure};
+        let overrun = matches!(error.kind(), BacktrackLimitExceeded { .. } | RegexEngineFailure { .. });
+        if overrun {
+            OVERRUNS.fetch_add(1, Ordering::Relaxed);
+        }
         Self {
             pointer: known_pointer(error.instance_path().as_str(), instance, known),
             rule: rule(error.kind()),
-            overrun: matches!(error.kind(), BacktrackLimitExceeded { .. } | RegexEngineFailure { .. }),
+            overrun,
         }
     }
 }

@@ -200,6 +200,10 @@ fn patterns_run_in_linear_time_or_are_cut_off_as_failed() {
     let slow = pattern(r"^(?=(a|aa)+\1b)(a|aa)+$");
     let found = check(&slow, &format!("\"{}!\"", "a".repeat(5000))).unwrap_err();
     assert!(found.iter().any(|violation| violation.overrun), "{found:?}");
+    // Nor is it otherwise for a value below the root.
+    let below = output(&json!({"properties": {"a": {"pattern": r"^(?=(a|aa)+\1b)(a|aa)+$"}}}));
+    let found = check(&below, &format!("{{\"a\":\"{}!\"}}", "a".repeat(5000))).unwrap_err();
+    assert!(found.iter().all(|violation| violation.overrun), "{found:?}");
     // Nor does an overrun below `not` pass.
     let negated = output(&json!({"not": {"pattern": r"^(?=(a|aa)+\1b)(a|aa)+$"}}));
     assert!(check(&negated, &format!("\"{}!\"", "a".repeat(5000))).is_err());
