@@ -4,6 +4,8 @@
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
 # make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a minute's worth
 # make conformance   the official MCP conformance suite, against the gateway
+# make deb    a Debian package, in target/debian; make deb-test unpacks it and makes a call
+# make static a binary without shared libraries, for musl
 #
 # Needs a Rust toolchain (1.95 or newer). What else is missing is installed, from Debian's packages, and said.
 
@@ -12,7 +14,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load
+.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -87,6 +89,22 @@ load-build: tools-build
 # Some six minutes, or one with QUICK=1; SOAK=3600 for an hour's soak. Reports in load/results.
 load: load-build tools-load
 	$(PYTHON) load/run.py $(if $(QUICK),--quick) $(if $(SOAK),--soak $(SOAK))
+
+deb: build
+	@systemd/debian/build $(TOOLGATE) target/debian
+
+deb-test: build tools-test
+	@$(PYTHON) tests/e2e/package.py "$$(systemd/debian/build $(TOOLGATE) target/debian)"
+
+# Needs the Rust target and a C compiler for musl: rustup target add $(MUSL), apt-get install musl-tools.
+MUSL := $(shell uname -m)-unknown-linux-musl
+
+static: tools-build
+	@rustc --print target-libdir --target $(MUSL) 2>/dev/null | xargs -r test -d \
+	  || { echo "make: the Rust target is missing: rustup target add $(MUSL)" >&2; exit 1; }
+	@command -v musl-gcc >/dev/null || { echo "make: musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
+	$(CARGO) build --profile $(PROFILE) --locked --target $(MUSL) --bin toolgate
+	@echo "target/$(MUSL)/$(PROFILE)/toolgate"
 
 clean:
 	$(CARGO) clean

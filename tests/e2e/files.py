@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CONF_PATTERNS = ("conf/*.toml", "conf/profiles/*.toml", "conf/demo/toolgate.toml")
+CONF_PATTERNS = ("conf/*.toml", "conf/profiles/*.toml", "conf/demo/toolgate.toml", "systemd/debian/toolgate.toml")
 UNIT = ROOT / "systemd" / "toolgate.service"
 EXPOSURE_MAX = 1.5  # of 10, by `systemd-analyze security`
 

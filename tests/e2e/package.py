@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""The Debian package does what it says: `package.py PACKAGE.deb`. It is unpacked into a throw-away root, and a call goes through it."""
+
+import gzip
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+import jcs
+from peers import Process, free_ports, request
+from smoke import ready
+
+TOKEN = "toolgate_package_key"
+TOOL = {"name": "add", "description": "Adds.", "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+UNIT = "usr/lib/systemd/system/toolgate.service"
+
+
+def main():
+    package = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory(prefix="toolgate-package-") as folder:
+        root = pathlib.Path(folder) / "root"
+        subprocess.run(["dpkg-deb", "-x", str(package), str(root)], check=True)
+        rows = [*control(package, root), *contents(root), *call(root, pathlib.Path(folder))]
+    for name, fault in rows:
+        print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
+    failed = sum(fault is not None for _, fault in rows)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def control(package, root):
+    """What dpkg is told: fields, conffiles, scripts that a shell can read, checksums."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["dpkg-deb", "-e", str(package), folder], check=True)
+        info = pathlib.Path(folder)
+        fields = dict(line.split(": ", 1) for line in (info / "control").read_text().splitlines() if not line.startswith(" "))
+        wanted = {"Package", "Version", "Architecture", "Maintainer", "Description", "Depends"}
+        yield "control has its fields", None if wanted <= fields.keys() else f"lacks {wanted - fields.keys()}"
+        listed = set((info / "conffiles").read_text().split())
+        there = {f"/{path.relative_to(root)}" for path in (root / "etc").rglob("*") if path.is_file()}
+        yield "every file in /etc is a conffile", None if listed == there else f"{listed} and {there}"
+        for script in ("postinst", "prerm", "postrm"):
+            result = subprocess.run(["sh", "-n", info / script], capture_output=True, text=True)
+            executable = os.access(info / script, os.X_OK)
+            yield f"{script} is a script", None if result.returncode == 0 and executable else result.stderr or "not executable"
+        result = subprocess.run(["md5sum", "--quiet", "-c", info / "md5sums"], cwd=root, capture_output=True, text=True)
+        yield "md5sums are right", None if result.returncode == 0 else result.stdout
+
+
+def contents(root):
+    """Unit, manual, completions, docs."""
+    unit = (root / UNIT).read_text()
+    yield "the unit runs what is packaged", None if "ExecStart=/usr/bin/toolgate serve --conf /etc/toolgate/" in unit else unit
+    if shutil.which("systemd-analyze"):
+        command = ["systemd-analyze", "verify", "--man=no", f"--root={root}", "toolgate.service"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ours = [line for line in result.stderr.splitlines() if "toolgate" in line and "not found" not in line]
+        yield "systemd-analyze verify", None if not ours else "\n".join(ours)
+    pages = sorted((root / "usr/share/man/man1").glob("*.1.gz"))
+    first = gzip.decompress((root / "usr/share/man/man1/toolgate.1.gz").read_bytes()).decode() if pages else ""
+    yield "manual pages", None if len(pages) > 10 and ".TH toolgate 1" in first else f"{pages} {first[:200]}"
+    for path, word in [
+        ("usr/share/bash-completion/completions/toolgate", "complete -F _toolgate"),
+        ("usr/share/zsh/vendor-completions/_toolgate", "#compdef toolgate"),
+        ("usr/share/fish/vendor_completions.d/toolgate.fish", "complete -c toolgate"),
+    ]:
+        yield path, None if word in (root / path).read_text() else "is no completion"
+    examples = root / "usr/share/doc/toolgate/examples"
+    for name in ("toolgate.schema.json", "policy.schema.json"):
+        yield name, None if json.loads((examples / name).read_text()).get("properties") else "has no properties"
+    yield "conf examples", None if (examples / "toolgate.toml").exists() else "missing"
+
+
+def call(root, folder):
+    """The packaged binary with the packaged conf, a policy of one server, and one call."""
+    port, ops, upstream = free_ports(3)
+    binary, etc = root / "usr/bin/toolgate", root / "etc/toolgate"
+    environment = {"STATE_DIRECTORY": str(folder / "state"), "RUNTIME_DIRECTORY": str(folder / "run")}
+    for path in environment.values():
+        pathlib.Path(path).mkdir()
+    checked = subprocess.run([binary, "check", "--conf", etc / "toolgate.toml"], capture_output=True, text=True)
+    yield "the packaged conf is good", None if checked.returncode == 0 else checked.stderr
+    conf = (etc / "toolgate.toml").read_text().replace(":8080", f":{port}").replace(":9902", f":{ops}")
+    (etc / "toolgate.toml").write_text(conf + '\n[egress]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\n')
+    (etc / "policy.d/smoke.toml").write_text(policy(upstream))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", upstream), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    process = Process("toolgate", [binary, "serve", "--conf", etc / "toolgate.toml"], folder / "log", environment)
+    try:
+        yield "it is ready", ready(process, ops)
+        body = {
+            "jsonrpc": "2.0",
+            "id": 7,
+            "method": "tools/call",
+            "params": {"name": "smoke_add", "arguments": {"a": 1}},
+        }
+        headers = {"Authorization": f"Bearer {TOKEN}", "MCP-Protocol-Version": "2025-11-25"}
+        status, _, answer = request(port, "POST", "/gateway/mcp", body, headers)
+        right = status == 200 and json.loads(answer)["result"]["content"][0]["text"] == "called add"
+        yield "a call goes through", None if right else f"{status} {answer}\n{process.tail()}"
+        command = [binary, "status", "--conf", etc / "toolgate.toml", "--json"]
+        status = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+        yield "the CLI finds the socket by the conf", None if status.returncode == 0 else status.stderr
+    finally:
+        code = process.stop(60)
+        server.shutdown()
+    yield "it ends with 0", None if code == 0 else f"exit {code}"
+    kept = (folder / "state/toolgate.db").exists()
+    yield "its state is in the state folder alone", None if kept else "no store"
+
+
+def policy(port):
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    return f"""
+[[organization]]
+id = "acme"
+plan = "business"
+status = "active"
+subscription = "active"
+
+[[project]]
+id = "p"
+organization = "acme"
+
+[[server]]
+organization = "acme"
+slug = "smoke"
+url = "http://127.0.0.1:{port}/mcp"
+
+[[key]]
+id = "k"
+organization = "acme"
+project = "p"
+environment = "test"
+sha256 = "{digest}"
+
+[[grant]]
+key = "k"
+server = "smoke"
+access = "read"
+
+[[approval]]
+server = "smoke"
+tool = "add"
+sha256 = "{jcs.pin(TOOL)}"
+class = "read"
+labels = []
+"""
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """An MCP server of 2025-11-25 without sessions, with one tool."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in message:
+            return self.answer(202, b"")
+        result = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "smoke", "version": "1"},
+            },
+            "tools/list": {"tools": [TOOL]},
+            "tools/call": {"content": [{"type": "text", "text": "called add"}]},
+        }.get(message["method"])
+        head = {"jsonrpc": "2.0", "id": message["id"]}
+        tail = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
+        return self.answer(200, json.dumps(head | tail).encode())
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())
