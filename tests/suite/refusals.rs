@@ -7,13 +7,8 @@ use std::{collections::HashSet, fmt::Write as _, fs, mem::discriminant};
 use toolgate::refusal::{ArgumentFault, Kind, NAME_CHARS_MAX, Refusal, Row, Side, Surface, Unavailable, Voice};
 
 /// The names of the default conf.
-const DEFAULT: Voice<'_> = Voice {
-    tool: "github_create_issue",
-    product: "Toolgate",
-    console: "the Toolgate console",
-    prefix: "X-Toolgate-",
-    passed: false,
-};
+const DEFAULT: Voice<'_> =
+    Voice { tool: "github_create_issue", product: "Toolgate", console: "the Toolgate console", prefix: "X-Toolgate-", passed: false };
 /// The names of `conf/profiles/infro.toml`.
 const INFRO: Voice<'_> = Voice {
     tool: "github_create_issue",
@@ -89,10 +84,7 @@ fn rpc_samples() -> Vec<(Refusal, &'static str)> {
         (Refusal::UnknownTool("github_nothing".into()), "§3: a tool that does not exist"),
         (Refusal::InvalidParams("unknown cursor"), "§3: bad `params`"),
         (Refusal::MissingMeta("io.modelcontextprotocol/clientCapabilities"), "§3: `_meta` lacks a key"),
-        (
-            Refusal::Relayed { code: -32602, message: "The state is too old".into(), uri: None },
-            "§4: a server's error on a retry",
-        ),
+        (Refusal::Relayed { code: -32602, message: "The state is too old".into(), uri: None }, "§4: a server's error on a retry"),
         (Refusal::Internal, "§3: the gateway's own fault"),
     ]
 }
