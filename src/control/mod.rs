@@ -93,6 +93,8 @@ pub struct Control {
     path: PathBuf,
     started: Instant,
     catalog: Slot<Catalog>,
+    /// Listings that wait for the writer.
+    listings: Mutex<Vec<write::Listing>>,
     state: Mutex<State>,
 }
 
@@ -130,7 +132,15 @@ impl Control {
         };
         state.absorb(stored).map_err(Rejected::Faults)?;
         let catalog = Slot::new(Catalog::default());
-        let control = Self { live, store, path: path.to_owned(), started, catalog, state: Mutex::new(state) };
+        let control = Self {
+            live,
+            store,
+            path: path.to_owned(),
+            started,
+            catalog,
+            listings: Mutex::default(),
+            state: Mutex::new(state),
+        };
         let mut state = control.state.lock().await;
         let catalog = control.take_files(&mut state, loaded, "policy.load").await?;
         drop(state);
