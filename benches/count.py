@@ -38,7 +38,7 @@ def count(program, name, profile=None):
     """Instructions of one call of the case."""
     with tempfile.TemporaryDirectory() as folder:
         out = profile or os.path.join(folder, "out")
-        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--toggle-collect=*measured", f"--callgrind-out-file={out}"]
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--toggle-collect=line::measured", f"--callgrind-out-file={out}"]
         if profile:
             command += ["--dump-instr=no", "--separate-threads=no"]
         run = subprocess.Popen(command + [program, "count", name, str(TIMES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

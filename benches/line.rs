@@ -80,6 +80,13 @@ fn stage(name: &str, run: impl Fn(&mut World) + Clone + 'static) -> Case {
 }
 
 fn stages() -> Vec<Case> {
+    let mut stages = request_stages();
+    stages.extend(answer_stages());
+    stages
+}
+
+/// From the key to the call that goes on.
+fn request_stages() -> Vec<Case> {
     vec![
         stage("identify", |world| {
             let now = world.now();
@@ -120,14 +127,14 @@ fn stages() -> Vec<Case> {
         with_call("parse, schema in", |world, admitted| {
             let mut scratch = Vec::new();
             let document = Document::parse(&admitted.checked.arguments, &mut scratch).unwrap();
-            let schemas = admitted.checked.tool.schemas.as_ref().unwrap();
+            let schemas = world::called_tool(admitted).schemas.as_ref().unwrap();
             schemas.input.check(document.root()).unwrap();
             black_box(world.calls.len());
         }),
         with_call("parse, guardrails in", |world, admitted| {
             let mut scratch = Vec::new();
             let document = Document::parse(&admitted.checked.arguments, &mut scratch).unwrap();
-            let plan = admitted.checked.tool.input.plan("support");
+            let plan = world::called_tool(admitted).input.plan("support");
             black_box(guard::screen(plan, &document, &document.spanned_root(), GuardStage::Input));
             black_box(world.calls.len());
         }),
@@ -142,6 +149,12 @@ fn stages() -> Vec<Case> {
         with_call("upstream body", |_, admitted| {
             black_box(world::upstream_body(admitted));
         }),
+    ]
+}
+
+/// From what the upstream said to what the agent reads.
+fn answer_stages() -> Vec<Case> {
+    vec![
         with_call("answer, parsed and heard", |world, _| {
             let mut scratch = Vec::new();
             let document = Document::parse(&world.next().answer, &mut scratch).unwrap();
@@ -155,7 +168,7 @@ fn stages() -> Vec<Case> {
         with_call("answer, parsed and screened", |world, admitted| {
             let mut scratch = Vec::new();
             let document = Document::parse(&world.next().answer, &mut scratch).unwrap();
-            let plan = admitted.checked.tool.output.plan("support");
+            let plan = world::called_tool(admitted).output.plan("support");
             black_box(guard::screen(plan, &document, &document.spanned_root(), GuardStage::Output));
         }),
         with_call("release", |world, admitted| {

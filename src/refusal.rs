@@ -491,7 +491,7 @@ impl Refusal {
             Self::Stopping { sent: false } => format!(
                 "{product} is being stopped before `{tool}` could be called. The tool was not called. You may retry with backoff."
             ),
-            Self::UpstreamRejected(message) => rejected_message(message, tool),
+            Self::UpstreamRejected(message) => rejected_message(message, tool, voice.passed),
             Self::ResultTooLarge { limit } => format!(
                 "The result of `{tool}` is larger than the limit of {limit} bytes and was withheld. {ran}. Change the arguments to ask for less."
             ),
@@ -536,10 +536,16 @@ fn argument_message(fault: &ArgumentFault, tool: &str, voice: &Voice<'_>) -> Str
 }
 
 /// Ours first, the server's words last: nothing that it says can be taken for the gateway's.
-fn rejected_message(message: &str, tool: &str) -> String {
-    let ours = format!(
-        "The server of `{tool}` rejected the call; the tool may already have run. Change the call before you retry it."
-    );
+fn rejected_message(message: &str, tool: &str, passed: bool) -> String {
+    let ours = if passed {
+        format!(
+            "The server of `{tool}` rejected the request; it may already have acted on it. Change the request before you retry it."
+        )
+    } else {
+        format!(
+            "The server of `{tool}` rejected the call; the tool may already have run. Change the call before you retry it."
+        )
+    };
     if message.is_empty() { ours } else { format!("{ours} The server's message: {message}") }
 }
 

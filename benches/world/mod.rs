@@ -9,9 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 use toolgate::{
     call::{
-        Admission, Admitted, Asked, Caller, Now, admit,
+        Admission, Admitted, Asked, Caller, Charged, Now, Subject, admit,
         answer::{Heard, IdRule, hear},
         attribution, authenticate, charge,
+        input::Asking,
         output::{self, Exchange},
         route, throttle,
     },
@@ -25,7 +26,7 @@ use toolgate::{
     },
     policy::{
         compile::{Handles, Inputs, ServerSecrets, compile},
-        snapshot::{KeyPolicy, Snapshot},
+        snapshot::{KeyPolicy, Snapshot, ToolPolicy},
     },
     upstream::{
         client::Client,
@@ -235,8 +236,19 @@ pub fn identify<'s>(snapshot: &'s Snapshot, call: &Call, now: Now) -> &'s KeyPol
 pub fn admitted(snapshot: &Snapshot, key: &KeyPolicy, call: &Call, asked: &mut Asked, now: Now) -> Admitted {
     let caller = Caller { snapshot, key, granted: None };
     match admit(&caller, &call.head, &call.body, asked) {
-        Ok(Admission::Call(checked)) => charge(*checked, &snapshot.settings, now).unwrap(),
+        Ok(Admission::Call(checked)) => match charge(*checked, &snapshot.settings, now).unwrap() {
+            Charged::Admitted(admitted) => admitted,
+            Charged::Unpaid(_) => panic!("a limit of one node says at once"),
+        },
         other => panic!("{other:?}"),
+    }
+}
+
+/// The tool of a call.
+pub fn called_tool(call: &Admitted) -> &ToolPolicy {
+    match &call.checked.subject {
+        Subject::Tool(tool) => tool,
+        Subject::Passed { .. } => panic!("a call of a tool"),
     }
 }
 
@@ -244,13 +256,23 @@ pub fn admitted(snapshot: &Snapshot, key: &KeyPolicy, call: &Call, asked: &mut A
 pub fn upstream_body(admitted: &Admitted) -> Vec<u8> {
     let checked = &admitted.checked;
     let meta = CallMeta { client_capabilities: checked.meta.capabilities.as_deref(), ..CallMeta::default() };
-    envelope::call_body(Revision::MODERN, OurId(7), &checked.tool.name, &checked.arguments, &meta)
+    envelope::call_body(Revision::MODERN, OurId(7), checked.subject.title(), &checked.arguments, &meta)
 }
 
 /// The response side of the line.
 pub fn release(snapshot: &Snapshot, key: &KeyPolicy, call: &Admitted, asked: &Asked, answer: &[u8]) -> Vec<u8> {
     let settings = &snapshot.settings;
-    let mut exchange = Exchange { call, asked, key, settings, our_id: "g7", nonce: [0; 12], notes: Vec::new() };
+    let mut exchange = Exchange {
+        call,
+        asked,
+        key,
+        settings,
+        our_id: "g7",
+        nonce: [0; 12],
+        notes: Vec::new(),
+        asking: Asking::default(),
+        progress_dropped: 0,
+    };
     let mut scratch = Vec::new();
     let document = Document::parse(answer, &mut scratch).unwrap();
     match hear(&document, "g7", IdRule::Ours) {

@@ -112,6 +112,8 @@ pub(super) struct Server {
     max_in_flight: Option<u32>,
     /// Speak HTTP/2 to it.
     http2: Option<bool>,
+    /// What else than tools is passed through: `resources`, `prompts`, `completion`.
+    passthrough: Option<Vec<String>>,
     /// Absolute path of a PEM bundle.
     ca: Option<String>,
     /// Absolute path of a PEM certificate.
@@ -153,6 +155,8 @@ pub(super) struct ShownServer {
     max_in_flight: Option<u32>,
     /// Speak HTTP/2 to it.
     http2: Option<bool>,
+    /// What else than tools is passed through: `resources`, `prompts`, `completion`.
+    passthrough: Option<Vec<String>>,
     /// Absolute path of a PEM bundle.
     ca: Option<String>,
     /// Absolute path of a PEM certificate.
@@ -193,6 +197,8 @@ pub(super) struct PatchServer {
     max_in_flight: Option<u32>,
     /// Speak HTTP/2 to it.
     http2: Option<bool>,
+    /// What else than tools is passed through: `resources`, `prompts`, `completion`.
+    passthrough: Option<Vec<String>>,
     /// Absolute path of a PEM bundle.
     ca: Option<String>,
     /// Absolute path of a PEM certificate.

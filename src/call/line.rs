@@ -8,13 +8,14 @@ use http::HeaderMap;
 
 use super::{
     Now, arguments, headers, hello, input, list,
+    meta::{Meta, meta},
     parse::{self, Message, Request},
-    pass, resolve, seal, throttle,
+    pass, resolve, throttle,
 };
 use crate::{
     model::{
-        jsonrpc::{Document, Kind, Spanned},
-        mcp::{Era, HEADER_PARAM_PREFIX, META_CLIENT_CAPABILITIES, Revision},
+        jsonrpc::{Document, Spanned},
+        mcp::{Era, HEADER_PARAM_PREFIX, Revision},
     },
     policy::snapshot::{KeyPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy, ViewServer},
     refusal::Refusal,
@@ -127,31 +128,6 @@ impl Subject {
             Self::Tool(_) => true,
             Self::Passed { method, .. } => method.multi_round,
         }
-    }
-}
-
-/// What a call says besides name and arguments; JSON as written.
-#[derive(Clone, Debug, Default)]
-pub struct Meta {
-    /// `_meta.progressToken`
-    pub progress_token: Option<Vec<u8>>,
-    /// `_meta.traceparent`, well-formed.
-    pub traceparent: Option<String>,
-    /// `_meta.tracestate`
-    pub tracestate: Option<String>,
-    /// The caller's capabilities, a modern caller's only.
-    pub capabilities: Option<Vec<u8>>,
-    /// `requestState`, opened.
-    pub request_state: Option<Vec<u8>>,
-    /// `inputResponses`
-    pub input_responses: Option<Vec<u8>>,
-}
-
-impl Meta {
-    /// Whether this is a multi-round-trip retry.
-    #[must_use]
-    pub const fn is_retry(&self) -> bool {
-        self.request_state.is_some() || self.input_responses.is_some()
     }
 }
 
@@ -307,60 +283,6 @@ fn params(tool: &ToolPolicy, arguments: &[u8]) -> Vec<(String, String)> {
             Some((name, envelope::param_text(value(&param.path)?)?.into_owned()))
         })
         .collect()
-}
-
-/// What is forwarded of `_meta`: an allow-list (`mcp.md` A.2), and the multi-round-trip members.
-///
-/// # Refuses
-/// - [`Refusal::InvalidParams`]
-pub(super) fn meta(
-    caller: &Caller<'_>,
-    subject: &Subject,
-    (server, request): (&ServerPolicy, &Request<'_>),
-    arguments: &[u8],
-) -> Result<Meta, Refusal> {
-    let mut meta = Meta::default();
-    if let Some(sent) = &request.meta {
-        if let Some(token) = sent.get("progressToken") {
-            let integer = token.node.kind() == Kind::Number && !token.raw().iter().any(|c| b".eE".contains(c));
-            if token.node.kind() != Kind::String && !integer {
-                return Err(Refusal::InvalidParams("`progressToken` must be a string or an integer"));
-            }
-            meta.progress_token = Some(token.raw().to_vec());
-        }
-        let text = |name: &str| sent.node.get(name).and_then(|node| node.as_str()).map(str::to_owned);
-        meta.traceparent = text("traceparent").filter(|value| is_traceparent(value));
-        meta.tracestate = text("tracestate").filter(|value| meta.traceparent.is_some() && value.len() <= 512);
-        if request.era == Era::Modern {
-            meta.capabilities = sent.get(META_CLIENT_CAPABILITIES).map(|c| c.raw().to_vec());
-        }
-    }
-    if request.era == Era::Modern && subject.is_multi_round() {
-        if let Some(state) = request.param("requestState") {
-            let state = state.node.as_str().ok_or(Refusal::InvalidParams("`requestState` must be a string"))?;
-            let call = seal::Call { key_id: &caller.key.id, server, subject, arguments };
-            let opened = seal::open(&caller.snapshot.settings.state_key, state, &call)?;
-            meta.request_state = Some(opened);
-        }
-        if let Some(responses) = request.param("inputResponses") {
-            if responses.node.kind() != Kind::Object {
-                return Err(Refusal::InvalidParams("`inputResponses` must be an object"));
-            }
-            meta.input_responses = Some(responses.raw().to_vec());
-        }
-    }
-    Ok(meta)
-}
-
-/// W3C trace context, version 00 and the two ids not all zero.
-fn is_traceparent(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('-').collect();
-    let hex = |part: &str, len: usize| {
-        part.len() == len && part.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
-    };
-    matches!(parts.as_slice(), [version, trace, span, flags]
-        if *version != "ff" && hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2)
-            && trace.bytes().any(|c| c != b'0') && span.bytes().any(|c| c != b'0'))
 }
 
 impl Admitted {

@@ -13,6 +13,7 @@ pub mod hello;
 pub mod input;
 mod line;
 pub mod list;
+mod meta;
 pub mod output;
 pub mod parse;
 pub mod pass;
@@ -22,7 +23,8 @@ pub mod route;
 pub mod seal;
 pub mod throttle;
 
-pub use line::{Admission, Admitted, Asked, Caller, Charged, Checked, Meta, Subject, Unpaid, admit, charge};
+pub use line::{Admission, Admitted, Asked, Caller, Charged, Checked, Subject, Unpaid, admit, charge};
+pub use meta::Meta;
 
 /// The time of a decision, as handed in by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

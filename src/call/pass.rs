@@ -5,7 +5,8 @@
 
 use super::{
     input::{self, Screened},
-    line::{Caller, Checked, Subject, meta},
+    line::{Caller, Checked, Subject},
+    meta::meta,
     parse::Request,
     rewrite::apply,
 };

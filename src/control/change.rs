@@ -14,6 +14,7 @@ use crate::{
 
 /// One change.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "one change at a time, on the control plane")]
 pub enum Change {
     /// Makes an organization.
     CreateOrganization(Organization),

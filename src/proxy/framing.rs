@@ -20,6 +20,12 @@ pub fn judge(head: &[u8], bytes_max: u64) -> Result<(), Refusal> {
     if request_line.iter().filter(|c| **c == b' ').count() != 2 {
         return Err(Refusal::Framing("the request line must have three parts"));
     }
+    if request_line.iter().any(u8::is_ascii_control) {
+        return Err(Refusal::Framing("a control character in the request line"));
+    }
+    if !matches!(version, b"HTTP/1.1" | b"HTTP/1.0") {
+        return Err(Refusal::Framing("another version than HTTP/1.1 and HTTP/1.0"));
+    }
     let mut seen = Seen::default();
     for line in lines {
         let line = line.ok_or(Refusal::Framing("a line does not end in CRLF"))?;
@@ -41,7 +47,7 @@ impl Seen {
     fn header(&mut self, line: &[u8]) -> Result<(), Refusal> {
         let colon = line.iter().position(|c| *c == b':').ok_or(Refusal::Framing("a header without a colon"))?;
         let (name, value) = line.split_at(colon);
-        let value = value.get(1..).unwrap_or_default().trim_ascii();
+        let value = trimmed(value.get(1..).unwrap_or_default());
         if name.is_empty() || !name.iter().all(|c| is_token(*c)) {
             return Err(Refusal::Framing("a malformed header name"));
         }
@@ -84,6 +90,14 @@ impl Seen {
             _ => Err(Refusal::Framing("there must be exactly one Host")),
         }
     }
+}
+
+/// Without the optional white space of RFC 9110 §5.6.3, which a bare CR is not.
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Digits without a sign, a list or a leading zero, that fit in 63 bits.
@@ -148,6 +162,9 @@ mod tests {
             &["Host: a", "Expect: miracles"],
             &["Host: a", "Bad Name: x"],
             &["Host: a", "X : y"],
+            &["Host: a", "Content-Length: \r3"],
+            &["Host: a", "Content-Length: 3\u{c}"],
+            &["Host: a", "X: y\r"],
         ] {
             let mut lines = vec!["POST / HTTP/1.1"];
             lines.extend_from_slice(extra);
@@ -159,7 +176,15 @@ mod tests {
             judge(&head(&["POST / HTTP/1.0", "Transfer-Encoding: chunked"]), 4096),
             Err(Refusal::Framing(_))
         ));
-        assert!(matches!(judge(&head(&["POST /a b HTTP/1.1", "Host: a"]), 4096), Err(Refusal::Framing(_))));
+        for line in [
+            "POST /a b HTTP/1.1",
+            "POST /a\0 HTTP/1.1",
+            "POST /a\tb HTTP/1.1",
+            "POST /a\r HTTP/1.1",
+            "POST /a xHTTP/1.1",
+        ] {
+            assert!(matches!(judge(&head(&[line, "Host: a"]), 4096), Err(Refusal::Framing(_))), "{line:?}");
+        }
     }
 
     #[test]

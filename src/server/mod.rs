@@ -131,6 +131,16 @@ struct Rooms {
     ends: Ends,
 }
 
+/// The access log, where the conf says.
+fn open_log(conf: &Conf) -> Result<AccessLog, StartError> {
+    AccessLog::open(&match &conf.log.access {
+        conf::AccessLog::Stdout => access_log::Target::Stdout,
+        conf::AccessLog::Off => access_log::Target::Off,
+        conf::AccessLog::File(path) => access_log::Target::File(path.clone()),
+    })
+    .map_err(|why| StartError::Listen(format!("log.access: {why}")))
+}
+
 /// The store of shared rate limits, if there is to be one.
 async fn fleet(conf: &Conf, started: Instant) -> Result<Option<Arc<Fleet>>, StartError> {
     let Some(url) = &conf.rate_limits.url else { return Ok(None) };
@@ -155,12 +165,7 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         .enable_all()
         .build()?;
     let metrics = Arc::new(Metrics::new());
-    let log = AccessLog::open(&match &conf.log.access {
-        conf::AccessLog::Stdout => access_log::Target::Stdout,
-        conf::AccessLog::Off => access_log::Target::Off,
-        conf::AccessLog::File(path) => access_log::Target::File(path.clone()),
-    })
-    .map_err(|why| StartError::Listen(format!("log.access: {why}")))?;
+    let log = open_log(&conf)?;
     let live = Arc::new(Live::default());
     let resolver = Resolver::system();
     let client = Arc::new(Client::new(resolver.clone()));

@@ -7,6 +7,10 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_types,
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    clippy::print_stdout,
+    clippy::manual_is_multiple_of,
     unreachable_pub,
     dead_code
 )]

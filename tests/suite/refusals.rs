@@ -7,14 +7,20 @@ use std::{collections::HashSet, fmt::Write as _, fs, mem::discriminant};
 use toolgate::refusal::{ArgumentFault, Kind, NAME_CHARS_MAX, Refusal, Row, Side, Surface, Unavailable, Voice};
 
 /// The names of the default conf.
-const DEFAULT: Voice<'_> =
-    Voice { tool: "github_create_issue", product: "Toolgate", console: "the Toolgate console", prefix: "X-Toolgate-", passed: false };
+const DEFAULT: Voice<'_> = Voice {
+    tool: "github_create_issue",
+    product: "Toolgate",
+    console: "the Toolgate console",
+    prefix: "X-Toolgate-",
+    passed: false,
+};
 /// The names of `conf/profiles/infro.toml`.
 const INFRO: Voice<'_> = Voice {
     tool: "github_create_issue",
     product: "INFRO",
     console: "INFRO, under MCP & connectors",
     prefix: "X-INFRO-",
+    passed: false,
 };
 
 /// What a server said, in the sample of a rejection: two sentences that are not ours.
@@ -84,7 +90,10 @@ fn rpc_samples() -> Vec<(Refusal, &'static str)> {
         (Refusal::UnknownTool("github_nothing".into()), "§3: a tool that does not exist"),
         (Refusal::InvalidParams("unknown cursor"), "§3: bad `params`"),
         (Refusal::MissingMeta("io.modelcontextprotocol/clientCapabilities"), "§3: `_meta` lacks a key"),
-        (Refusal::Relayed { code: -32602, message: "The state is too old".into(), uri: None }, "§4: a server's error on a retry"),
+        (
+            Refusal::Relayed { code: -32602, message: "The state is too old".into(), uri: None },
+            "§4: a server's error on a retry",
+        ),
         (Refusal::Internal, "§3: the gateway's own fault"),
     ]
 }
@@ -110,6 +119,8 @@ fn tool_samples() -> Vec<(Refusal, &'static str)> {
     rows.extend([
         (Refusal::UpstreamTimeout { sent: false }, "the time limit passed before the call went out"),
         (Refusal::UpstreamTimeout { sent: true }, "the time limit passed"),
+        (Refusal::Stopping { sent: false }, "the drain is over before the call went out"),
+        (Refusal::Stopping { sent: true }, "the drain is over"),
         (Refusal::UpstreamRejected(SERVERS_WORDS.into()), "the server answered with a JSON-RPC error"),
         (Refusal::UpstreamRejected(String::new()), "the same, with an empty message"),
         (Refusal::ResultTooLarge { limit: 1_048_576 }, "over `result_limit`"),
@@ -219,7 +230,7 @@ fn the_words_of_a_tool_refusal_are_those_of_the_contract() {
         must(!idle || message.contains("was not called") || message.contains("could be called"), "was not called");
         let backoff = match refusal {
             Refusal::UpstreamUnavailable(cause) => !matches!(cause, Unavailable::CredentialRefused { .. }),
-            Refusal::UpstreamTimeout { .. } => true,
+            Refusal::UpstreamTimeout { .. } | Refusal::Stopping { .. } => true,
             _ => false,
         };
         must(message.ends_with("You may retry with backoff.") == backoff, "retry with backoff, where that may help");

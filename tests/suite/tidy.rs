@@ -43,6 +43,7 @@ const NEVERS: &[(&str, &[&str])] = &[
 
 /// Files that are tables, or one idea that does not fall apart: longer than [`FILE_LINES`], each with its reason.
 const LONG_FILES: &[(&str, &str)] = &[
+    ("benches/world/mod.rs", "the one policy, calls and answers of every bench; to be split into policy and traffic"),
     ("src/admin/shapes.rs", "the table of shapes of the OpenAPI document"),
     ("src/model/records.rs", "the vocabulary of the policy: one type after the other"),
     ("src/metrics.rs", "the table of series"),
@@ -51,10 +52,22 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("tests/suite/contract_rpc.rs", "the rows of contract §3"),
     ("tests/suite/faults.rs", "the tables of what a server can do wrong"),
     ("tests/suite/reports.rs", "one small test a kind of report"),
+    ("load/generate.rs", "the generator: one program, read from its command line to its report"),
+    ("tests/suite/admin/codes.rs", "the table of the management API's refusals"),
     ("tests/suite/cases.rs", "the lines of the case files that need a word"),
     ("tests/support/upstream.rs", "one builder and one handle, a method a line of the story"),
     ("tests/support/client.rs", "one builder, a method a line of the story"),
     ("tests/support/gateway.rs", "one builder and one handle, a method a line of the story"),
+];
+
+/// Functions that are one table or one story from top to bottom: longer than [`FUNCTION_LINES`], each with its reason.
+const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    ("stages", "the table of the line's stages"),
+    ("every_refusal_has_its_code_and_changes_nothing", "the table of the management API's refusals"),
+    ("what_is_explained_is_what_a_call_gets", "the table of what explain says"),
+    ("the_shapes_have_the_members_that_are_answered", "the table of the shapes"),
+    ("the_walk_of_a_tool", "one story, step by step"),
+    ("every_call_over_tcp_needs_a_token_with_its_role", "the table of the calls and their roles"),
 ];
 
 /// The longest file, tests at its end not counted.
@@ -273,7 +286,7 @@ fn files_and_functions_stay_short() {
             faults.push(format!("{} has {lines} lines", source.name));
         }
         for (name, lines) in functions(&source.code) {
-            if lines > FUNCTION_LINES {
+            if lines > FUNCTION_LINES && !LONG_FUNCTIONS.iter().any(|(long, _)| *long == name) {
                 faults.push(format!("{}: fn {name} has {lines} lines", source.name));
             }
         }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use crate::model::{
     id::encode_hex,
@@ -57,7 +57,11 @@ impl CredentialMask {
         let is_short = |value: &&Vec<u8>| (SHORT_BYTES_MIN..LONG_BYTES_MIN).contains(&value.len());
         needles.extend(known.iter().filter(is_short).cloned());
         let whole = known.into_iter().filter(|value| !value.is_empty() && value.len() < SHORT_BYTES_MIN).collect();
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&needles);
+        // Every server has its own: the table of a full automaton would take some 250 KiB and a millisecond each.
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(&needles);
         Self { needles: automaton.ok().filter(|_| !needles.is_empty()), long_count, whole }
     }
 
