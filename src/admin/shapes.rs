@@ -497,9 +497,11 @@ pub(super) struct ShownTool {
     /// `file`: a policy file pins it.
     managed_by: ManagedBy,
     /// As the server lists it now.
-    definition: Option<Json>,
+    #[schema(required = false)]
+    definition: Json,
     /// As it was approved.
-    approved_definition: Option<Json>,
+    #[schema(required = false)]
+    approved_definition: Json,
     /// What changed between them.
     diff: Vec<Difference>,
     /// What to look at twice.
@@ -522,9 +524,11 @@ pub(super) struct Difference {
     /// The text piece by piece, hidden characters written out.
     text: Vec<Piece>,
     /// The approved value.
-    before: Option<Json>,
+    #[schema(required = false)]
+    before: Json,
     /// The current value.
-    after: Option<Json>,
+    #[schema(required = false)]
+    after: Json,
 }
 
 /// A piece of a changed text.
@@ -601,7 +605,8 @@ pub(super) struct Explain {
     /// The tool's name as it would be sent there.
     tool: String,
     /// The arguments; left out: `{}`.
-    arguments: Option<Json>,
+    #[schema(required = false)]
+    arguments: Json,
     /// Where the call would come from.
     client_ip: Option<String>,
 }
@@ -657,9 +662,11 @@ pub(super) struct AuditRecord {
     /// The object.
     target: String,
     /// The object before; null: it was made.
-    before: Option<Json>,
+    #[schema(required = false)]
+    before: Json,
     /// The object after; null: it was removed.
-    after: Option<Json>,
+    #[schema(required = false)]
+    after: Json,
 }
 
 /// What runs.

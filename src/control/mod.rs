@@ -98,6 +98,8 @@ pub struct Control {
     /// The conf of the start: what differs from it needs a restart, however often it is reloaded.
     running: Conf,
     catalog: Slot<Catalog>,
+    /// Listings that wait for the writer.
+    listings: Mutex<Vec<write::Listing>>,
     state: Mutex<State>,
 }
 
@@ -135,8 +137,16 @@ impl Control {
         };
         state.absorb(stored).map_err(Rejected::Faults)?;
         let catalog = Slot::new(Catalog::default());
-        let (path, running) = (path.to_owned(), loaded.conf.clone());
-        let control = Self { live, store, path, started, running, catalog, state: Mutex::new(state) };
+        let control = Self {
+            live,
+            store,
+            path: path.to_owned(),
+            started,
+            running: loaded.conf.clone(),
+            catalog,
+            listings: Mutex::default(),
+            state: Mutex::new(state),
+        };
         let mut state = control.state.lock().await;
         let catalog = control.take_files(&mut state, loaded, "policy.load").await?;
         drop(state);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::{
     Catalog, ChangeError, Control, Rejected, State,
@@ -22,6 +23,16 @@ use crate::{
 pub(super) const TRIES_MAX: usize = 5;
 /// The most keys that a message about the trifecta names.
 const KEYS_NAMED_MAX: usize = 5;
+
+/// A listing that waits to be taken in, and who waits for that.
+#[derive(Debug)]
+pub(super) struct Listing {
+    organization: String,
+    slug: String,
+    heard: Heard,
+    /// Why it was not taken in, if it was not.
+    done: oneshot::Sender<Option<String>>,
+}
 
 impl Control {
     /// Makes a change of the management API. What it gives is live and on disk.
@@ -57,30 +68,53 @@ impl Control {
         Err(ChangeError::Store(StoreError::Busy))
     }
 
-    /// Takes in a complete listing of a server. Publishes only if it changed anything.
+    /// Takes in a complete listing of a server. Publishes only if it changed anything; listings that wait for the writer at one time
+    /// are taken in together, so that a start with many servers compiles the policy a few times, not once a server.
     ///
     /// # Errors
     /// [`Rejected`]
     pub async fn listed(&self, name: &str, revision: Revision, tools: Vec<ListedTool>) -> Result<(), Rejected> {
         let Some((organization, slug)) = name.split_once('/') else { return Ok(()) };
-        let now_ms = self.now_ms();
-        self.note_listed((organization, slug), now_ms);
+        self.note_listed((organization, slug), self.now_ms());
+        let (done, wait) = oneshot::channel();
+        let heard = Heard { revision, tools, dropped: 0 };
+        let listing = Listing { organization: organization.to_owned(), slug: slug.to_owned(), heard, done };
+        self.listings.lock().await.push(listing);
         let mut state = self.state.lock().await;
+        let batch = std::mem::take(&mut *self.listings.lock().await);
+        if !batch.is_empty() {
+            let taken = self.take_listings(&mut state, &batch).await;
+            let why = taken.err().map(|why| why.to_string());
+            for listing in batch {
+                let _ = listing.done.send(why.clone());
+            }
+        }
+        drop(state);
+        // Whoever took it along has answered by now, unless it was cut off: then the next listing comes.
+        match wait.await {
+            Ok(Some(why)) => Err(Rejected::Faults(why)),
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn take_listings(&self, state: &mut State, batch: &[Listing]) -> Result<(), Rejected> {
         for _ in 0..TRIES_MAX {
             let catalog = Arc::clone(&state.catalog);
-            if catalog.find::<Server>(Some(organization), slug).is_err() {
-                return Ok(()); // It was deleted while it was asked.
-            }
             let mut next = state.next();
-            let heard = Heard { revision, tools: tools.clone(), dropped: 0 };
-            listing::take(&mut next, &catalog, (organization, slug), heard);
+            for listing in batch {
+                let name = (listing.organization.as_str(), listing.slug.as_str());
+                // One that is not there was deleted while it was asked.
+                if catalog.find::<Server>(Some(name.0), name.1).is_ok() {
+                    listing::take(&mut next, &catalog, name, listing.heard.clone());
+                }
+            }
             if next.writes.is_empty() {
                 return Ok(());
             }
-            let draft = self.draft(&mut state, &next).map_err(|faults| rendered(&next, &faults))?;
-            match self.commit(&mut state, next, draft).await {
+            let draft = self.draft(state, &next).map_err(|faults| rendered(&next, &faults))?;
+            match self.commit(state, next, draft).await {
                 Ok(_) => return Ok(()),
-                Err(StoreError::RevisionConflict { .. }) => self.catch_up(&mut state).await?,
+                Err(StoreError::RevisionConflict { .. }) => self.catch_up(state).await?,
                 Err(other) => return Err(other.into()),
             }
         }

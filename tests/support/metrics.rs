@@ -28,6 +28,12 @@ impl Metrics {
         self.of(name, labels).map(|sample| sample.value).sum()
     }
 
+    /// The sum as a count, for counters and gauges of whole numbers; panics at a fraction.
+    pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> usize {
+        let sum = self.sum(name, labels);
+        sum.to_string().parse().unwrap_or_else(|_| panic!("{name} is {sum}, not a count"))
+    }
+
     /// The samples of that name that have these labels.
     pub fn of<'a>(&'a self, name: &'a str, labels: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a Sample> {
         self.0.iter().filter(move |sample| {

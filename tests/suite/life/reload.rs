@@ -42,7 +42,7 @@ fn name_product(gw: &Gw, name: &str) {
 }
 
 async fn revision(gw: &Gw) -> u64 {
-    gw.metrics().await.sum("toolgate_snapshot_revision", &[]) as u64
+    gw.metrics().await.count("toolgate_snapshot_revision", &[]).try_into().unwrap()
 }
 
 /// What an answer says of the policy that decided it; panics when none of the two could have.
@@ -118,19 +118,19 @@ pub async fn agree(gw: &Gw, answers: &[(String, Answer)]) {
         assert_eq!(line["bytes_out"].as_u64(), Some(answer.body.len() as u64), "{line}");
     }
     let metrics = gw.metrics().await;
-    let requests = |labels: &[(&str, &str)]| metrics.sum("toolgate_requests_total", labels) as usize;
+    let requests = |labels: &[(&str, &str)]| metrics.count("toolgate_requests_total", labels);
     assert_eq!(requests(&[]), answers.len());
     for (outcome, count) in &counted {
         let labels = [("method", "tools/call"), ("endpoint", "aggregated"), ("era", "modern"), ("outcome", outcome)];
         assert_eq!(requests(&labels), *count, "{outcome}");
         if outcome != "ok" {
-            assert_eq!(metrics.sum("toolgate_refusals_total", &[("code", outcome)]) as usize, *count, "{outcome}");
+            assert_eq!(metrics.count("toolgate_refusals_total", &[("code", outcome)]), *count, "{outcome}");
         }
     }
-    assert_eq!(metrics.sum("toolgate_overhead_seconds_count", &[]) as usize, answers.len());
+    assert_eq!(metrics.count("toolgate_overhead_seconds_count", &[]), answers.len());
     let sent = counted.get("ok").copied().unwrap_or(0);
-    assert_eq!(metrics.sum("toolgate_call_duration_seconds_count", &[("server", "demo")]) as usize, sent);
-    assert_eq!(metrics.sum("toolgate_upstream_duration_seconds_count", &[("server", "demo")]) as usize, sent);
+    assert_eq!(metrics.count("toolgate_call_duration_seconds_count", &[("server", "demo")]), sent);
+    assert_eq!(metrics.count("toolgate_upstream_duration_seconds_count", &[("server", "demo")]), sent);
     assert_eq!(metrics.sum("toolgate_access_log_dropped_total", &[]), 0.0);
 }
 
