@@ -83,22 +83,13 @@ pub fn free_port() -> u16 {
 }
 
 /// Notes how many rows of this test's table were played and how many were wrong: a line of the table that closes `make test`.
+/// Writes `target/counts/TEST.rows.txt`; a test's thread bears its name.
 pub fn count(played: usize, wrong: usize) {
-    note("rows", &format!("{played}\t{wrong}\n"));
-}
-
-/// Notes what this test's table leaves out, each with its reason, for the same table.
-pub fn left_out(rows: &[String]) {
-    note("left-out", &rows.iter().map(|row| format!("{row}\n")).collect::<String>());
-}
-
-/// Writes `target/counts/TEST.KIND.txt`; a test's thread bears its name.
-fn note(kind: &str, text: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("main").replace("::", ".");
     let target = std::path::Path::new(env!("CARGO_BIN_EXE_toolgate")).ancestors().nth(2).expect("a target folder");
     std::fs::create_dir_all(target.join("counts")).expect("a folder");
-    std::fs::write(target.join(format!("counts/{test}.{kind}.txt")), text).expect("a file");
+    std::fs::write(target.join(format!("counts/{test}.rows.txt")), format!("{played}\t{wrong}\n")).expect("a file");
 }
 
 /// Reads a data file of `tests/cases`.
