@@ -102,6 +102,8 @@ table! {
         "Requests being served now, on every endpoint.";
     REQUESTS_MAX = "toolgate_requests_in_flight_limit" Kind::Gauge, [],
         "limits.in_flight: past it requests are refused as overloaded.";
+    SUBSCRIPTIONS = "toolgate_subscriptions" Kind::Gauge, [],
+        "Streams of subscriptions/listen that are open now; they are no requests in flight.";
     REVISION = "toolgate_snapshot_revision" Kind::Gauge, [],
         "Revision of the published policy.";
     AGE = "toolgate_snapshot_age_seconds" Kind::Gauge, [],
@@ -417,6 +419,11 @@ impl Scrape {
         self.put(&REQUESTS_MAX, &[], float(max), Fold::Most);
     }
 
+    /// Subscriptions being served.
+    pub fn subscriptions(&mut self, now: u64) {
+        self.put(&SUBSCRIPTIONS, &[], float(now), Fold::Most);
+    }
+
     /// Schema checks that were given up (contract §6).
     pub fn pattern_overruns(&mut self, checks: u64) {
         self.put(&PATTERN_OVERRUNS, &[], float(checks), Fold::Sum);
@@ -700,6 +707,7 @@ mod tests {
             scrape.breaker("github", true);
             scrape.discovery_age("github", Duration::from_secs(12));
             scrape.requests(5, 10_000);
+            scrape.subscriptions(3);
             scrape.access_log_dropped(6);
             scrape.pattern_overruns(2);
             scrape.certificate("cert.pem", 1_900_000_000);

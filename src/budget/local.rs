@@ -53,10 +53,12 @@ fn nanos(rate: Rate) -> u64 {
     u64::try_from(rate.per.length().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// When a key was used last, to the second, since the process started.
+/// When a key was used last, to the second, since the process started, and what it holds open.
 #[derive(Debug, Default)]
 pub struct Used {
     unix: AtomicI64,
+    /// Its open subscriptions.
+    pub subscriptions: AtomicU64,
 }
 
 impl Used {

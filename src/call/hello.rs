@@ -48,7 +48,7 @@ pub fn initialize(
     };
     let revision = Revision::parse(asked).filter(|r| r.era() == Era::Legacy).unwrap_or(Revision::LATEST_LEGACY);
     let mut out = format!("{{\"protocolVersion\":\"{revision}\",\"capabilities\":").into_bytes();
-    out.extend_from_slice(&capabilities(granted));
+    out.extend_from_slice(&capabilities("", granted));
     out.extend_from_slice(b",\"serverInfo\":");
     out.extend_from_slice(&server_info(settings));
     out.push(b'}');
@@ -61,17 +61,18 @@ pub fn discover(settings: &Settings, granted: Option<&ViewServer>) -> Vec<u8> {
     let mut out =
         format!("{{\"resultType\":\"complete\",\"supportedVersions\":[\"{}\"],\"capabilities\":", Revision::MODERN)
             .into_bytes();
-    out.extend_from_slice(&capabilities(granted));
+    out.extend_from_slice(&capabilities("\"listChanged\":true", granted));
     out.extend_from_slice(b",\"ttlMs\":0,\"cacheScope\":\"private\",");
     out.extend_from_slice(&server_meta(settings));
     out.push(b'}');
     out
 }
 
-/// What an endpoint serves: tools, and on a server's own what that one passes through.
-fn capabilities(granted: Option<&ViewServer>) -> Vec<u8> {
+/// What an endpoint serves: tools, and on a server's own what that one passes through. Changes are told on a subscription, which
+/// the older revisions do not have.
+fn capabilities(tools: &str, granted: Option<&ViewServer>) -> Vec<u8> {
     let beside = granted.map(|granted| pass::capabilities(&granted.server)).unwrap_or_default();
-    format!("{{\"tools\":{{}}{beside}}}").into_bytes()
+    format!("{{\"tools\":{{{tools}}}{beside}}}").into_bytes()
 }
 
 /// The result of `ping`, legacy only.

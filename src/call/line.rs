@@ -10,6 +10,7 @@ use super::{
     Now, arguments, headers, hello,
     input::{self, Note, Screened},
     list,
+    listen::{self, Listen},
     meta::{Meta, meta},
     parse::{self, Message, Request},
     pass, resolve, throttle,
@@ -65,6 +66,8 @@ pub enum Admission {
     Accepted,
     /// Answered from the snapshot: the `result`, as JSON.
     Answered(Vec<u8>),
+    /// A subscription: a stream of its own.
+    Listen(Listen),
     /// A call that passed every check of its own; [`charge`] is left.
     Call(Box<Checked>),
 }
@@ -172,6 +175,7 @@ pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Ask
             list::result(caller.snapshot, &caller.key.view, caller.granted, &request).map(Admission::Answered)
         }
         ("server/discover", Era::Modern) => Ok(Admission::Answered(hello::discover(settings, caller.granted))),
+        ("subscriptions/listen", Era::Modern) => listen::accept(&request).map(Admission::Listen),
         ("initialize", Era::Legacy) => hello::initialize(settings, caller.granted, &request).map(Admission::Answered),
         ("ping", Era::Legacy) => Ok(Admission::Answered(hello::ping())),
         (name, _) => passed(caller, pass::method(name).ok_or(Refusal::MethodNotFound)?, (&document, &request), asked),
@@ -352,7 +356,8 @@ pub fn charge(checked: Checked, settings: &Settings, now: Now) -> Result<Charged
 
 /// The `method` label of contract §11.
 fn method_label(method: &str) -> &'static str {
-    const KNOWN: [&str; 5] = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
+    const KNOWN: [&str; 6] =
+        ["tools/call", "tools/list", "server/discover", "subscriptions/listen", "initialize", "ping"];
     let known = KNOWN.into_iter().find(|known| *known == method);
     known.or_else(|| pass::method(method).map(|method| method.name)).unwrap_or("_other")
 }

@@ -30,11 +30,7 @@ pub fn result(
     if request.param("cursor").is_some_and(|cursor| cursor.node.kind() != Kind::Null) {
         return Err(Refusal::InvalidParams("unknown cursor"));
     }
-    let revision = request.revision;
-    let tools = match granted {
-        None => cached(snapshot, view.aggregated.get(revision.index()), || aggregated(view, revision)),
-        Some(server) => cached(snapshot, server.lists.get(revision.index()), || own(server, revision)),
-    };
+    let tools = tools(snapshot, view, granted, request.revision);
     let mut out = Vec::with_capacity(tools.len() + 256);
     if request.era == Era::Modern {
         out.extend_from_slice(b"{\"resultType\":\"complete\",\"tools\":");
@@ -47,6 +43,15 @@ pub fn result(
     }
     out.push(b'}');
     Ok(out)
+}
+
+/// The listed tools, a JSON array.
+#[must_use]
+pub fn tools(snapshot: &Snapshot, view: &View, granted: Option<&ViewServer>, revision: Revision) -> Arc<str> {
+    match granted {
+        None => cached(snapshot, view.aggregated.get(revision.index()), || aggregated(view, revision)),
+        Some(server) => cached(snapshot, server.lists.get(revision.index()), || own(server, revision)),
+    }
 }
 
 /// Takes the joined list from its slot, or joins it and keeps it while the cache has room.

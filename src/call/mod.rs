@@ -13,6 +13,7 @@ pub mod hello;
 pub mod input;
 mod line;
 pub mod list;
+pub mod listen;
 mod meta;
 pub mod output;
 pub mod parse;

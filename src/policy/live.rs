@@ -1,6 +1,6 @@
 //! The one place where the writing wing and the reading wing meet: a pointer that is swapped whole.
 //!
-//! Names `arc_swap`, and does nothing else. A call loads once and keeps what it got to its end (invariant 3).
+//! Names `arc_swap`, and does nothing else but say that it was swapped. A call loads once and keeps what it got to its end (invariant 3).
 
 use std::sync::{
     Arc,
@@ -8,6 +8,7 @@ use std::sync::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::{Notify, futures::Notified};
 
 use super::snapshot::Snapshot;
 
@@ -16,6 +17,7 @@ use super::snapshot::Snapshot;
 pub struct Live {
     slot: ArcSwapOption<Snapshot>,
     published: AtomicU64,
+    told: Notify,
 }
 
 impl Live {
@@ -29,12 +31,18 @@ impl Live {
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         self.slot.store(Some(snapshot));
         self.published.fetch_add(1, Ordering::Relaxed);
+        self.told.notify_waiters();
     }
 
     /// How many policies were published so far, by whatever changed them.
     #[must_use]
     pub fn published(&self) -> u64 {
         self.published.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the next publication; one that is enabled before a load misses none.
+    pub fn next(&self) -> Notified<'_> {
+        self.told.notified()
     }
 }
 

@@ -13,12 +13,14 @@ use pingora::{Error, ErrorType, Result, proxy::Session};
 use super::{
     context::{Call, Context, Gateway, Place, Sent},
     edge::{FromEdge, head_of},
+    listen::Subscribed,
     respond::{self, Answer, Takes},
     signals::Signals,
 };
 use crate::{
     call::{
         Admission, Asked, Caller, Charged, Checked, Now, admit, attribution, authenticate, charge,
+        listen::Listen,
         route::{self, Endpoint},
         throttle,
     },
@@ -33,6 +35,12 @@ enum Early {
     Whole(Answer),
 }
 
+/// Where a request goes that nothing refused.
+enum Way {
+    ToServer,
+    Listen(Listen, Subscribed),
+}
+
 impl From<Refusal> for Early {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
@@ -42,7 +50,7 @@ impl From<Refusal> for Early {
 impl Gateway {
     /// The request side. `Ok(true)`: answered; `Ok(false)`: on to the server.
     pub(super) async fn admit(&self, session: &mut Session, ctx: &mut Context) -> Result<bool> {
-        let Some(edge) = session.req_header().extensions.get::<FromEdge>().cloned() else {
+        let Some(edge) = session.req_header_mut().extensions_mut().remove::<FromEdge>() else {
             return Error::e_explain(ErrorType::InternalError, "a session that did not come through the edge");
         };
         ctx.request_id.clone_from(&edge.request_id);
@@ -56,7 +64,11 @@ impl Gateway {
         ctx.takes = Takes::read(headers);
         ctx.origin = origin(headers, &snapshot.settings.allowed_origins).unwrap_or_default();
         match self.decide(session, ctx, (&snapshot, &edge.signals)).await {
-            Ok(()) => Ok(false),
+            Ok(Way::ToServer) => Ok(false),
+            Ok(Way::Listen(listen, place)) => {
+                drop(snapshot);
+                self.listen(session, ctx, (listen, place)).await.map(|()| true)
+            }
             Err(early) => self.answer_early(session, ctx, early).await,
         }
     }
@@ -66,7 +78,7 @@ impl Gateway {
         session: &mut Session,
         ctx: &mut Context,
         (snapshot, signals): (&Arc<Snapshot>, &Signals),
-    ) -> Result<(), Early> {
+    ) -> Result<Way, Early> {
         ctx.place = Some(Place::take(&self.0, snapshot.settings.in_flight_max)?);
         let mut begun = Instant::now();
         let (key, now) = self.identify(session, ctx, snapshot)?;
@@ -98,8 +110,13 @@ impl Gateway {
         match admission? {
             Admission::Accepted => Err(Early::Whole(respond::accepted())),
             Admission::Answered(result) => Err(Early::Whole(respond::result(&result, &ctx.asked, ctx.takes))),
+            Admission::Listen(_) if ctx.takes == Takes::Json => {
+                Err(Refusal::InvalidParams("a subscription needs `Accept: text/event-stream`").into())
+            }
+            Admission::Listen(listen) => Ok(Way::Listen(listen, Subscribed::take(&self.0, &key.used)?)),
             Admission::Call(checked) => {
-                self.send(ctx, (snapshot, signals), *checked, complete).await.map_err(Early::Refused)
+                let sent = self.send(ctx, (snapshot, signals), *checked, complete).await;
+                sent.map(|()| Way::ToServer).map_err(Early::Refused)
             }
         }
     }
@@ -128,7 +145,7 @@ impl Gateway {
         let client = authenticate::client_address(&head.headers, peer, &settings.trusted_proxies);
         ctx.client_ip = Some(client);
         let digest = authenticate::bearer(&head.headers);
-        let token = match digest.and_then(|digest| authenticate::key(snapshot, &digest, now)) {
+        let token = match digest.clone().and_then(|digest| authenticate::key(snapshot, &digest, now)) {
             Ok(token) => token,
             Err(refusal) => {
                 return Err(self.failed_attempt(client, settings.failed_auth, now).unwrap_or(refusal).into());
@@ -136,6 +153,7 @@ impl Gateway {
         };
         let key = &token.key;
         ctx.key = Some(Arc::clone(key));
+        ctx.digest = digest.ok();
         authenticate::standing(key, client)?;
         Ok((Arc::clone(key), now))
     }

@@ -22,7 +22,7 @@ use crate::{
         input::{Asking, Note},
     },
     metrics::Metrics,
-    model::id::RequestId,
+    model::id::{KeyDigest, RequestId},
     policy::{
         live::Live,
         snapshot::{KeyPolicy, Settings, Snapshot},
@@ -52,14 +52,23 @@ pub struct State {
     pub log: AccessLog,
     /// Failed attempts to authenticate, by address.
     pub failures: Failures,
-    /// Requests being served.
-    pub in_flight: AtomicU64,
+    /// What is being served.
+    pub counts: Counts,
     /// Whether the gateway stops, and what it waits for.
     pub drain: Arc<Drain>,
     /// The zero of [`Now::nanos`].
     pub started: Instant,
     /// Asked when a server says that its tools changed: organization and slug.
     pub rediscover: Rediscover,
+}
+
+/// What is being served now.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Requests.
+    pub in_flight: AtomicU64,
+    /// Subscriptions.
+    pub subscriptions: AtomicU64,
 }
 
 impl Gateway {
@@ -112,7 +121,7 @@ pub(super) struct Place(Shared);
 
 impl Place {
     pub(super) fn take(state: &Shared, max: u64) -> Result<Self, Refusal> {
-        let before = state.in_flight.fetch_add(1, Ordering::Relaxed);
+        let before = state.counts.in_flight.fetch_add(1, Ordering::Relaxed);
         let place = Self(Arc::clone(state));
         if before >= max { Err(Refusal::Overloaded) } else { Ok(place) }
     }
@@ -120,7 +129,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.counts.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -174,6 +183,8 @@ pub struct Context {
     pub(super) started: Instant,
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) key: Option<Arc<KeyPolicy>>,
+    /// Of the token by which the key came.
+    pub(super) digest: Option<KeyDigest>,
     pub(super) endpoint: &'static str,
     pub(super) client_ip: Option<IpAddr>,
     pub(super) origin: Option<String>,
@@ -200,6 +211,7 @@ impl Context {
             started: Instant::now(),
             snapshot: None,
             key: None,
+            digest: None,
             endpoint: "other",
             client_ip: None,
             origin: None,

@@ -86,9 +86,18 @@ impl Gateway {
         match verdict {
             Err(refusal) => self.finish(session, ctx, &refusal).await,
             Ok(result) => {
-                let takes = if streams { Takes::Sse } else { Takes::Json };
-                let answer = respond::result(&result, &ctx.asked, takes);
-                if self.write(session, ctx, answer).await.is_err()
+                let written = if session.response_written().is_some() {
+                    // A comment went ahead: the stream has its head.
+                    let event = respond::event(&respond::result_message(&result, &ctx.asked));
+                    ctx.status = 200;
+                    ctx.bytes_out += u64::try_from(event.len()).unwrap_or(u64::MAX);
+                    ctx.leave();
+                    session.write_response_body(Some(event.into()), true).await
+                } else {
+                    let takes = if streams { Takes::Sse } else { Takes::Json };
+                    self.write(session, ctx, respond::result(&result, &ctx.asked, takes)).await
+                };
+                if written.is_err()
                     && let Some(signals) = &ctx.signals
                 {
                     signals.spoil();

@@ -4,12 +4,16 @@
 //! This wrapper (Pingora's custom session, public but hidden in its docs, hence the pinned version) gives the line what it needs:
 //! - the header waits for the first byte that was released, and leaves with it, with an exact `Content-Length` where the answer is whole;
 //! - the request body, read and checked in `request_filter`, counts as buffered, so that `request_body_filter` sends the checked one;
-//! - the wall clock of a call ends the loop, whatever the server does;
+//! - the wall clock of a call ends the loop, whatever the server does; a stream that is quiet meanwhile gets a comment;
 //! - when the loop is done, however it ended, the real session goes back to `edge.rs`, which decides on keep-alive.
 
 use std::{sync::Arc, time::Duration};
 
-use super::signals::{Signals, Timer, wait};
+use super::{
+    COMMENT, KEEP_ALIVE,
+    respond::SSE,
+    signals::{Signals, Timer, wait},
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
@@ -49,6 +53,13 @@ pub(super) struct Held {
     /// The client has the whole answer, since then.
     ended: Option<Instant>,
     expects_continue: bool,
+    /// The response is the stream of a call, which gets comments here; a subscription writes its own.
+    streams: bool,
+    /// When something was last written, and the timer of the next comment.
+    written: Instant,
+    quiet: Timer,
+    /// A comment is being written. The proxy loop may drop that half-way: then nothing may follow it.
+    commenting: bool,
 }
 
 impl Held {
@@ -67,6 +78,10 @@ impl Held {
             head: None,
             ended: None,
             expects_continue,
+            streams: false,
+            written: Instant::now(),
+            quiet: None,
+            commenting: false,
         };
         (ServerSession::new_custom(Box::new(held)), receiver)
     }
@@ -87,6 +102,29 @@ impl Held {
 
     /// Writes a released piece; the header goes with the first.
     async fn release(&mut self, data: Option<Bytes>, end: bool) -> Result<()> {
+        self.unbroken()?;
+        self.put(data, end).await
+    }
+
+    /// Says that the stream is alive; the header goes with the first comment, too.
+    async fn comment(&mut self) -> Result<()> {
+        self.unbroken()?;
+        self.commenting = true;
+        let written = self.put(Some(Bytes::from_static(COMMENT)), false).await;
+        self.commenting = false;
+        written
+    }
+
+    /// Nothing may follow half a comment.
+    fn unbroken(&self) -> Result<()> {
+        if !self.commenting {
+            return Ok(());
+        }
+        self.signals.spoil();
+        Err(Error::explain(ErrorType::WriteError, "a comment was cut off").into_down())
+    }
+
+    async fn put(&mut self, data: Option<Bytes>, end: bool) -> Result<()> {
         let mut tasks = Vec::with_capacity(2);
         if let Some(mut head) = self.head.take() {
             self.note_drain();
@@ -98,6 +136,7 @@ impl Held {
         }
         tasks.push(HttpTask::Body(data, end));
         self.session_mut().response_duplex_vec(tasks).await?;
+        self.written = Instant::now();
         self.note_end(end);
         Ok(())
     }
@@ -147,6 +186,7 @@ impl Session for Held {
     }
 
     async fn write_response_header(&mut self, resp: Box<ResponseHeader>, end: bool) -> Result<()> {
+        self.unbroken()?;
         self.head = None;
         self.note_end(end);
         let closes = resp.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close");
@@ -164,6 +204,7 @@ impl Session for Held {
     }
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
+        self.unbroken()?;
         self.note_end(end);
         self.session_mut().write_response_body(data, end).await
     }
@@ -182,6 +223,8 @@ impl Session for Held {
                     if end {
                         return Error::e_explain(UNFINISHED, "a response without a body");
                     }
+                    self.streams = self.signals.is_call()
+                        && head.headers.get(http::header::CONTENT_TYPE).is_some_and(|value| value == SSE);
                     self.head = Some(head);
                 }
                 HttpTask::Body(data, end) => {
@@ -266,11 +309,18 @@ impl Session for Held {
             wait(&mut self.timer, || Some(since + LINGER)).await;
             return Error::e_explain(ANSWERED, "the server goes on after its answer");
         }
-        let Some(inner) = &mut self.inner else { return Error::e_explain(DEADLINE, "no session") };
-        tokio::select! {
-            biased;
-            () = self.signals.over(&mut self.timer) => Error::e_explain(DEADLINE, "the call's time limit"),
-            idle = inner.read_body_or_idle(true) => idle,
+        loop {
+            let comment = self.streams.then(|| self.written + KEEP_ALIVE);
+            let Some(inner) = &mut self.inner else { return Error::e_explain(DEADLINE, "no session") };
+            tokio::select! {
+                biased;
+                () = self.signals.over(&mut self.timer) => {
+                    return Error::e_explain(DEADLINE, "the call's time limit");
+                }
+                () = wait(&mut self.quiet, || comment) => {}
+                idle = inner.read_body_or_idle(true) => return idle,
+            }
+            self.comment().await?;
         }
     }
 

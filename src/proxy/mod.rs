@@ -2,7 +2,7 @@
 //!
 //! `edge.rs` reads heads and owns connections, `drain.rs` is how they end when the gateway stops, `held.rs` is the session as the
 //! proxy loop sees it, `admit.rs` is `request_filter`, `to_server.rs` the way to the server, `relay.rs`, `deliver.rs` and `finish.rs`
-//! the way back, `respond.rs` the one translator.
+//! the way back, `respond.rs` the one translator, `listen.rs` the stream of a subscription.
 //!
 //! **The shape.** Plain filters, as the user asked, over a held downstream session: `request_filter` admits, Pingora proxies,
 //! `upstream_response_body_filter` checks what comes back. Holding gives the answers whose status or form depends on the body, the
@@ -17,6 +17,7 @@ mod edge;
 mod finish;
 pub mod framing;
 mod held;
+mod listen;
 mod record;
 mod relay;
 mod respond;
@@ -35,7 +36,7 @@ use pingora::{
     upstreams::peer::HttpPeer,
 };
 
-pub use context::{Context, Gateway, Rediscover, State};
+pub use context::{Context, Counts, Gateway, Rediscover, State};
 pub use drain::{Drain, LAST_CALL};
 pub use edge::Door;
 
@@ -135,6 +136,11 @@ impl ProxyHttp for Gateway {
         self.record(session, ctx);
     }
 }
+
+/// How long a stream may be quiet before a comment says that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The comment.
+const COMMENT: &[u8] = b": keep-alive\n\n";
 
 /// Whole milliseconds, for fields of logs.
 fn millis(duration: Duration) -> f64 {

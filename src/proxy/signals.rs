@@ -57,6 +57,11 @@ impl Signals {
         self.deadline_us.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Whether a call was admitted: its wall clock runs.
+    pub(super) fn is_call(&self) -> bool {
+        self.deadline_us.load(Ordering::Relaxed) != u64::MAX
+    }
+
     /// Counts a piece of the server's body. Pingora filters several pieces before it writes the first.
     pub(super) fn note_piece(&self) {
         self.filtered.fetch_add(1, Ordering::Relaxed);

@@ -303,8 +303,9 @@ fn fill(rooms: &Rooms, scrape: &mut Scrape, sessions: &HashMap<Arc<str>, usize>)
     if let Some(fleet) = &rooms.fleet {
         scrape.rate_limit_store(fleet.is_up());
     }
+    scrape.subscriptions(rooms.state.counts.subscriptions.load(Ordering::Relaxed));
     let Some(snapshot) = rooms.live.load() else { return };
-    scrape.requests(rooms.state.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
+    scrape.requests(rooms.state.counts.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
     let age = unix.saturating_sub(Duration::from_secs(u64::try_from(snapshot.created).unwrap_or(0)));
     scrape.snapshot(snapshot.revision, age);
     for ((server, state), count) in &rooms.control.tool_counts() {

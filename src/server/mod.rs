@@ -9,7 +9,7 @@ mod tls;
 
 use std::{
     path::Path,
-    sync::{Arc, OnceLock, atomic::AtomicU64, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     time::Instant,
 };
 
@@ -26,7 +26,7 @@ use crate::{
     metrics::Metrics,
     ops::Ready,
     policy::{compile::Handles, live::Live, snapshot::Settings},
-    proxy::{Drain, Gateway, State},
+    proxy::{Counts, Drain, Gateway, State},
     store::{Store, StoreError},
     upstream::{
         client::Client,
@@ -207,7 +207,7 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         metrics: Arc::clone(&metrics),
         log: log.clone(),
         failures: Failures::default(),
-        in_flight: AtomicU64::new(0),
+        counts: Counts::default(),
         drain: Arc::new(Drain::new()),
         started,
         rediscover: background::rediscover(&schedule),

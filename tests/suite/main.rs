@@ -44,4 +44,5 @@ mod reload;
 mod reports;
 mod schemas;
 mod sealed;
+mod subscriptions;
 mod tidy;
