@@ -28,6 +28,9 @@ const PART: u32 = 16;
 const NODES_MIN: u32 = 2;
 /// How long a node leaves an empty bucket alone before a call asks for it; its background task is there sooner.
 const PAUSE_NS: u64 = 20_000_000;
+/// Of an empty bucket that gives its next token later than this, nothing is fetched ahead: the token is for the call that comes for
+/// it, on whichever node, and not for a node whose callers may be gone.
+const FETCHED_NS_MAX: u64 = 100_000_000;
 /// Nothing in hand, and the next call may take a lease on credit.
 const CREDIT: u64 = u64::MAX;
 
@@ -80,6 +83,8 @@ pub struct Lease {
     dry_until_ns: AtomicU64,
     /// The bucket has a token again.
     due_ns: AtomicU64,
+    /// The bucket is empty and refills slowly: only a call that waits for a token takes one ([`FETCHED_NS_MAX`]).
+    slow: AtomicBool,
     /// A call was refused since the store was asked last.
     wanted: AtomicBool,
     /// In the queue.
@@ -132,6 +137,7 @@ impl Lease {
             spent: AtomicU64::new(0),
             dry_until_ns: AtomicU64::new(0),
             due_ns: AtomicU64::new(0),
+            slow: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             rate: AtomicU64::new(0),
@@ -175,7 +181,7 @@ impl Lease {
         }
         let dry_until_ns = self.dry_until_ns.load(Ordering::Acquire);
         if now_ns < dry_until_ns {
-            self.wanted.store(true, Ordering::Release);
+            self.wanted.store(!self.is_slow(), Ordering::Release);
             return Err(Short::Wait(seconds(dry_until_ns - now_ns)));
         }
         let hold = self.standing.hold(rate);
@@ -242,6 +248,10 @@ impl Lease {
         self.is_wanted() && now_ns >= self.due_ns.load(Ordering::Acquire)
     }
 
+    fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Acquire)
+    }
+
     /// Whether calls were refused since the store was told last.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Acquire)
@@ -256,7 +266,7 @@ impl Lease {
         let spent = self.spent.swap(0, Ordering::AcqRel);
         self.exchange(CREDIT, 0);
         let back = if quiet { self.tokens.swap(0, Ordering::AcqRel) } else { 0 };
-        let want = if quiet { 0 } else { self.standing.hold(rate).saturating_sub(self.in_hand()) };
+        let want = if quiet || self.is_slow() { 0 } else { self.standing.hold(rate).saturating_sub(self.in_hand()) };
         Booking { rate, want, back, owed, spent, quiet }
     }
 
@@ -303,6 +313,7 @@ impl Lease {
         if pause_ns > 0 {
             self.exchange(CREDIT, 0);
         }
+        self.slow.store(answer.wait_ns > FETCHED_NS_MAX, Ordering::Release);
         self.due_ns.store(now_ns.saturating_add(answer.wait_ns), Ordering::Release);
         self.dry_until_ns.store(now_ns.saturating_add(pause_ns), Ordering::Release);
     }

@@ -151,12 +151,24 @@ fn the_life_of_a_lease() {
     check("128/min", 2, "call ok\nbook 1 0 4 0\nsettle 1 123 0\nquiet 0 4 0 0\nsettle 0 127 0\ncall ok\nbook 1 0 4 0");
     // It gives back nothing twice, and has no credit when the bucket was empty.
     check("128/min", 2, "call ok\nquiet 0 3 4 0\nlost\nquiet 0 0 4 0\nsettle 0 -3 1875\ncall 2\npass 1875\ncall ask");
-    // An empty bucket refuses until there is a token; the background task is told when.
+    // An empty bucket refuses until there is a token, and nobody takes that ahead of the call that comes for it.
     check(
         "128/min",
         2,
-        "call ok\nbook 1 0 4 0\nsettle 0 -2 1400\ncall ok\ncall ok\ncall ok\ndue no\ncall 2\ndue no\npass 1399\ncall 1\ndue no\n
-         pass 1\ndue yes\ncall ask\nasked 0 0 400 1\ncall 1\nbook 4 0 0 0\ndue no",
+        "call ok\nbook 1 0 4 0\nsettle 0 -2 1400\ncall ok\ncall ok\ncall ok\ndue no\ncall 2\ndue no\npass 1399\ncall 1\n
+         pass 1\ndue no\nbook 0 0 0 0\nsettle 0 0 101\ncall 1\npass 101\ndue no\ncall ask\nasked 0 0 400 1\ncall 1",
+    );
+    // Where it has its next token soon, the background task is told when.
+    check(
+        "128/min",
+        2,
+        "call ok\nbook 1 0 4 0\nsettle 0 -4 0\ncall ok\ncall ok\ncall ok\ncall ask\nasked 0 0 100 1\ncall 1\ndue no\npass 100\ndue yes\nbook 4 0 0 0\ndue no",
+    );
+    // A bucket with tokens is leased from again.
+    check(
+        "128/min",
+        2,
+        "call ok\nbook 1 0 4 0\nsettle 0 -4 0\ncall ok\ncall ok\ncall ok\ncall ask\nasked 0 0 400 1\npass 400\ncall ask\nasked 1 3 0 ok\nbook 4 0 0 0",
     );
     // Tokens that come fast are fetched for all at once.
     check("12800/s", 2, "call ok\nquiet 0 399 400 0\nsettle 0 0 1\ncall 1\npass 1\ndue yes\ncall 1\npass 19\ncall ask");
