@@ -112,10 +112,13 @@ fn as_object<S: Serializer>(entries: &[(String, String)], to: S) -> Result<S::Ok
 pub struct AccessLog {
     queue: Option<SyncSender<Message>>,
     shared: Arc<Shared>,
+    /// Of so many requests that succeed one has a line.
+    sample: u64,
 }
 
 #[derive(Default)]
 struct Shared {
+    successes: AtomicU64,
     waiting: AtomicUsize,
     dropped: AtomicU64,
     reopen: AtomicBool,
@@ -157,7 +160,20 @@ impl AccessLog {
     /// A log that writes nothing.
     #[must_use]
     pub fn off() -> Self {
-        Self { queue: None, shared: Arc::default() }
+        Self { queue: None, shared: Arc::default(), sample: 1 }
+    }
+
+    /// Of so many requests that succeed one has a line from now on.
+    #[must_use]
+    pub fn sampling(mut self, sample: u32) -> Self {
+        self.sample = u64::from(sample.max(1));
+        self
+    }
+
+    /// Whether a request that succeeded has a line; to be asked once for each. The first one has.
+    #[must_use]
+    pub fn takes_success(&self) -> bool {
+        self.sample == 1 || self.shared.successes.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.sample)
     }
 
     /// A log into anything that takes bytes; [`AccessLog::reopen`] leaves it as it is.
@@ -180,7 +196,7 @@ impl AccessLog {
             failing: false,
         };
         thread::Builder::new().name("access-log".to_owned()).spawn(move || writer.run(&lines))?;
-        Ok(Self { queue: Some(queue), shared })
+        Ok(Self { queue: Some(queue), shared, sample: 1 })
     }
 
     /// Queues a line with the time of now. Never waits; the line is not even made when there is no room or no log.

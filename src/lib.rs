@@ -10,7 +10,7 @@
 //!
 //! # The floors
 //! Imports run strictly downwards, and `tests/suite/tidy.rs` keeps it so:
-//! 0 `model`; 1 `refusal`, `conf`, `store`, `upstream`, `budget`; 2 `policy`, `metrics`, `access_log`; 3 `call`; 4 `control`;
+//! 0 `model`; 1 `refusal`, `conf`, `store`, `upstream`, `budget`; 2 `policy`, `metrics`, `access_log`, `traces`; 3 `call`; 4 `control`;
 //! 5 `proxy`, `discovery`, `admin`, `ops`; 6 `server`; 7 `cli`; 8 `main`.
 //! `upstream` is low because a compiled server holds how it is spoken to; it knows no policy.
 //!
@@ -47,4 +47,5 @@ pub mod proxy;
 pub mod refusal;
 pub mod server;
 pub mod store;
+pub mod traces;
 pub mod upstream;

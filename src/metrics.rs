@@ -11,6 +11,8 @@
 //! **Invariant.** A metric never has more than [`SERIES_MAX`] series with own names; what comes later is counted under `_other`, and
 //! counted as folded (`tests::names_past_the_cap_are_folded`).
 
+mod totals;
+
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
     fmt::Write as _,
@@ -165,6 +167,8 @@ pub struct Metrics {
     folded: Counter,
     /// Published policies that are counted already.
     published: AtomicU64,
+    /// What the process before this one had counted: when it let go, and at its end.
+    inherited: [OnceLock<String>; 2],
     /// Panics caught while serving a request.
     pub panics: Counter,
     /// Progress notifications not passed on (contract §7).
@@ -218,6 +222,7 @@ impl Metrics {
             panics: Counter::default(),
             progress_dropped: Counter::default(),
             published: AtomicU64::new(0),
+            inherited: [OnceLock::new(), OnceLock::new()],
         };
         for result in ["applied", "rejected"] {
             metrics.add(&metrics.swaps, [result], 0);
@@ -282,6 +287,17 @@ impl Metrics {
         self.add(&self.entries_dropped, [server], count);
     }
 
+    /// Takes over what the process before this one had counted, as it rendered it: when it let go, and once more at its end.
+    pub fn inherit(&self, rendered: &[u8]) {
+        let mut text = String::from_utf8_lossy(rendered).into_owned();
+        for place in &self.inherited {
+            match place.set(text) {
+                Ok(()) => return,
+                Err(back) => text = back,
+            }
+        }
+    }
+
     /// Everything in Prometheus' text format, version 0.0.4 ([`CONTENT_TYPE`]); `fill` says what the gauges are now.
     #[must_use]
     pub fn render(&self, fill: impl FnOnce(&mut Scrape)) -> Vec<u8> {
@@ -309,7 +325,10 @@ impl Metrics {
         if let Err(error) = TextEncoder::new().encode(&families, &mut out) {
             tracing::error!(%error, "the metrics could not be written");
         }
-        out
+        match self.inherited.iter().rev().find_map(OnceLock::get) {
+            Some(before) => totals::add(&String::from_utf8_lossy(&out), before).into_bytes(),
+            None => out,
+        }
     }
 
     /// The table as Markdown, for the docs.
@@ -348,7 +367,7 @@ const RUSTC: &str = match option_env!("TOOLGATE_RUSTC") {
     None => concat!(">=", env!("CARGO_PKG_RUST_VERSION")),
 };
 /// Cargo features of this build, by name.
-const FEATURES: &str = "default";
+const FEATURES: &str = if cfg!(feature = "otlp") { "default,otlp" } else { "default" };
 
 /// The gauges of one scrape. Values of the same labels are joined: servers of two organizations may bear one slug.
 #[derive(Debug, Default)]

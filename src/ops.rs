@@ -5,7 +5,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::FileTypeExt as _,
+    os::fd::OwnedFd,
     path::Path,
     sync::{
         Arc,
@@ -78,6 +78,12 @@ impl Ready {
         self.stopping.store(true, Ordering::Release);
     }
 
+    /// Whether it came.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Why no traffic should come; empty: it should.
     #[must_use]
     pub fn lacks(&self) -> Vec<&'static str> {
@@ -107,31 +113,16 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Binds `ops.listen`: `address:port`, or `unix:` and a path. A socket that nobody listens on any more is replaced.
+    /// A listener on a socket that is bound already.
     ///
     /// # Errors
-    /// The address cannot be bound, or somebody listens there.
-    pub async fn bind(listen: &str) -> io::Result<Self> {
-        let Some(path) = listen.strip_prefix("unix:").map(Path::new) else {
-            return TcpListener::bind(listen).await.map(Self::Tcp);
-        };
-        match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path).await => {
-                fs::remove_file(path)?;
-                UnixListener::bind(path).map(Self::Unix)
-            }
-            bound => bound.map(Self::Unix),
+    /// It is no listening socket of that kind.
+    pub fn on(socket: OwnedFd, is_unix: bool) -> io::Result<Self> {
+        if is_unix {
+            UnixListener::from_std(socket.into()).map(Self::Unix)
+        } else {
+            TcpListener::from_std(socket.into()).map(Self::Tcp)
         }
-    }
-}
-
-async fn is_dead(path: &Path) -> bool {
-    if !fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-        return false;
-    }
-    match tokio::net::UnixStream::connect(path).await {
-        Ok(_) => false,
-        Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
     }
 }
 
@@ -272,10 +263,9 @@ mod tests {
     }
 
     async fn tcp() -> (Listener, std::net::SocketAddr) {
-        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
-        let Listener::Tcp(tcp) = &listener else { panic!("not TCP") };
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
-        (listener, address)
+        (Listener::on(tcp.into_std().unwrap().into(), false).unwrap(), address)
     }
 
     /// Status, head and body of the answer to one request.
@@ -384,20 +374,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_unix_socket_is_replaced_and_a_live_one_is_not() {
+    async fn a_unix_socket_answers_too() {
         let path = std::env::temp_dir().join(format!("toolgate-ops-{}.sock", std::process::id()));
-        let listen = format!("unix:{}", path.display());
-        drop(Listener::bind(&listen).await.unwrap());
-        assert!(path.exists(), "a socket that nobody listens on");
-        let gateway = run(Listener::bind(&listen).await.unwrap(), |_| {});
+        let unix = UnixListener::bind(&path).unwrap();
+        let _gateway = run(Listener::on(unix.into_std().unwrap().into(), true).unwrap(), |_| {});
         let (status, ..) = ask(UnixStream::connect(&path).await.unwrap(), "GET /livez").await;
         assert_eq!(status, 200);
-        assert_eq!(Listener::bind(&listen).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        drop(gateway);
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "a file").unwrap();
-        assert!(Listener::bind(&listen).await.is_err(), "a file that is no socket is left alone");
-        assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
         fs::remove_file(&path).unwrap();
     }
 

@@ -1,16 +1,6 @@
-//! The listeners of the management API: the unix socket (mode 0600) and, if the conf says so, TCP behind tokens.
-//!
-//! **Invariant.** The socket never stands at its path with another mode than 0600.
+//! The listeners of the management API: the unix socket (mode 0600, `server/doors.rs`) and, if the conf says so, TCP behind tokens.
 
-use std::{
-    convert::Infallible,
-    fs, io,
-    net::SocketAddr,
-    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -24,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rand::Rng as _;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener, UnixStream},
+    net::{TcpListener, UnixListener},
     sync::Semaphore,
 };
 use tower_service::Service as _;
@@ -47,23 +37,13 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds `admin.socket` and `admin.listen`. A socket that nobody listens on any more is replaced.
+    /// Listeners on sockets that are bound already.
     ///
     /// # Errors
-    /// Which address, and why it cannot be bound.
-    pub async fn bind(socket: Option<&Path>, listen: Option<SocketAddr>) -> Result<Self, String> {
-        let socket = match socket {
-            Some(path) => {
-                Some(bind_socket(path).await.map_err(|why| format!("admin.socket: {}: {why}", path.display()))?)
-            }
-            None => None,
-        };
-        let tcp = match listen {
-            Some(address) => {
-                Some(TcpListener::bind(address).await.map_err(|why| format!("admin.listen: {address}: {why}"))?)
-            }
-            None => None,
-        };
+    /// One is no listening socket of its kind.
+    pub fn on(socket: Option<OwnedFd>, tcp: Option<OwnedFd>) -> io::Result<Self> {
+        let socket = socket.map(|socket| UnixListener::from_std(socket.into())).transpose()?;
+        let tcp = tcp.map(|socket| TcpListener::from_std(socket.into())).transpose()?;
         Ok(Self { socket, tcp })
     }
 }
@@ -156,30 +136,4 @@ async fn answer(mut request: Request, peer: &Peer, mut router: Router, rooms: &R
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
-}
-
-/// Binds beside the path, narrows the mode, and only then moves the socket to its path.
-async fn bind_socket(path: &Path) -> io::Result<UnixListener> {
-    if let Ok(meta) = fs::symlink_metadata(path) {
-        if !meta.file_type().is_socket() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
-        }
-        if UnixStream::connect(path).await.is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another gateway listens there"));
-        }
-    }
-    let beside = beside(path);
-    let _ = fs::remove_file(&beside);
-    let listener = UnixListener::bind(&beside)?;
-    let placed =
-        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).and_then(|()| fs::rename(&beside, path));
-    if placed.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    placed.map(|()| listener)
-}
-
-/// A name in the same folder that is no longer than it must be: a socket's path has at most 107 bytes.
-fn beside(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".tg{}", std::process::id()))
 }

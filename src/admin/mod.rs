@@ -55,8 +55,19 @@ pub struct Rooms {
     pub discovery: Discovery,
     /// Reads conf and policy files anew, as SIGHUP does.
     pub reload: Box<dyn Fn() -> BoxFuture<'static, Result<Reloaded, Rejected>> + Send + Sync>,
+    /// Hands the gateway over to a new process of the program as it is now.
+    pub upgrade: Box<dyn Fn() -> BoxFuture<'static, Result<Upgraded, String>> + Send + Sync>,
     /// Failed attempts to authenticate, by address.
     pub failures: Failures,
+}
+
+/// The process that serves after an upgrade.
+#[derive(Clone, Debug)]
+pub struct Upgraded {
+    /// Its number.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
 }
 
 /// Asks a server whether it is registered or not.

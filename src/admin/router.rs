@@ -36,6 +36,7 @@ pub(super) fn api() -> OpenApiRouter<Arc<Rooms>> {
         .routes(routes!(audit::list))
         .routes(routes!(status::status))
         .routes(routes!(status::reload))
+        .routes(routes!(status::upgrade))
         .routes(routes!(status::document))
 }
 

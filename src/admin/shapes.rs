@@ -711,6 +711,15 @@ pub(super) struct Reloaded {
     restart_required: Vec<String>,
 }
 
+/// The process that serves after an upgrade.
+#[derive(Deserialize, ToSchema)]
+pub(super) struct Upgraded {
+    /// Its number; the one before drains and ends.
+    pid: u32,
+    /// Its version.
+    version: String,
+}
+
 /// What was deleted.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct Deleted {

@@ -1,4 +1,4 @@
-//! `/v1/status`, `/v1/reload`, `/v1/openapi.json`.
+//! `/v1/status`, `/v1/reload`, `/v1/upgrade`, `/v1/openapi.json`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::{
     Rooms,
     call::{Body, Call},
     openapi,
-    reply::{Outcome, Reply},
+    reply::{Outcome, Refused, Reply},
     shapes,
 };
 use crate::{conf::Role, policy::approval::ToolState};
@@ -54,6 +54,15 @@ pub(super) async fn reload(State(rooms): State<Arc<Rooms>>, call: Call, body: Bo
         "restart_required": done.restart_required,
     }))
     .at(done.revision))
+}
+
+/// Hands the gateway over to a new process of the program as it is now, without losing a call; answers once that one serves.
+#[utoipa::path(post, path = "/v1/upgrade", tag = "gateway", responses((status = 200, body = shapes::Upgraded)))]
+pub(super) async fn upgrade(State(rooms): State<Arc<Rooms>>, call: Call, body: Body) -> Outcome {
+    call.allow(Role::Admin, &[])?;
+    body.none()?;
+    let done = (rooms.upgrade)().await.map_err(Refused::invalid)?;
+    Ok(Reply::ok(json!({ "pid": done.pid, "version": done.version })))
 }
 
 /// This document.

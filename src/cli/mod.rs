@@ -53,7 +53,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway.
-    Serve,
+    Serve {
+        /// Standard input is the socket of a gateway that hands over to this one; `toolgate upgrade` sees to it.
+        #[arg(long, hide = true)]
+        take_over: bool,
+    },
     /// Judge the conf and its policy and print every fault; exit 78 if one is an error. Writes nothing.
     Check,
     /// The conf in force, its schema, and what an option is for.
@@ -97,6 +101,8 @@ enum Command {
     Status,
     /// Read conf and policy files again, all or nothing.
     Reload,
+    /// Let a new process of the installed program take over, without losing a call; the one before drains and ends.
+    Upgrade,
     /// Copy the store to a new file, while the gateway runs or not.
     Backup {
         /// The file; it must not exist.
@@ -139,7 +145,7 @@ pub fn run(cli: &Cli) -> ExitCode {
     };
     let done = match command {
         Command::Check => return check::run(&cli.conf),
-        Command::Serve => return serve::run(&cli.conf),
+        Command::Serve { take_over } => return serve::run(&cli.conf, *take_over),
         Command::Demo { once, listen } => return demo::run(*once, *listen),
         Command::Config(command) => config::run(&cli.conf, print::Out { json: cli.json }, command),
         Command::Backup { file } => backup::run(&cli.conf, file),
@@ -172,6 +178,7 @@ fn manage(cli: &Cli, command: &Command) -> Result<ExitCode, Failure> {
         Command::Audit(arguments) => audit::run(&api, out, arguments),
         Command::Status => status::run(&api, out),
         Command::Reload => status::reload(&api, out),
+        Command::Upgrade => status::upgrade(&api, out),
         _ => Ok(ExitCode::from(USAGE)),
     }
 }

@@ -10,12 +10,13 @@ use crate::{
 };
 
 /// Runs the command.
-pub(super) fn run(path: &Path) -> ExitCode {
+pub(super) fn run(path: &Path, take_over: bool) -> ExitCode {
     if let Ok(loaded) = conf::load(path).into_loaded() {
         start_log(loaded.conf.log.level, loaded.conf.log.format);
     }
     quiet_panics();
-    match server::start(path).and_then(server::Running::run) {
+    let started = if take_over { server::take_over(path) } else { server::start(path) };
+    match started.and_then(server::Running::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut err = std::io::stderr().lock();

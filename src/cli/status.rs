@@ -1,4 +1,4 @@
-//! `toolgate status` and `toolgate reload`.
+//! `toolgate status`, `toolgate reload` and `toolgate upgrade`.
 
 use std::process::ExitCode;
 
@@ -17,6 +17,11 @@ pub(super) fn run(api: &Api, out: Out) -> Result<ExitCode, Failure> {
 /// Runs `reload`.
 pub(super) fn reload(api: &Api, out: Out) -> Result<ExitCode, Failure> {
     out.value(&api.post("/v1/reload", None)?, with_warnings)
+}
+
+/// Runs `upgrade`.
+pub(super) fn upgrade(api: &Api, out: Out) -> Result<ExitCode, Failure> {
+    out.value(&api.post("/v1/upgrade", None)?, print::members)
 }
 
 /// The members, then a line a warning.

@@ -184,7 +184,7 @@ sections! {
     }
     /// How long things may take.
     timeouts: Timeouts {
-        /// Until a request's head has arrived.
+        /// Until a request's head has arrived; on a kept connection from its first byte on.
         request_header: Span as Time<1, 86_400> = seconds(10);
         /// Until a request's body has arrived.
         request_body: Span as Time<1, 86_400> = seconds(30);
@@ -192,7 +192,7 @@ sections! {
         connect: Span as Time<1, 86_400> = seconds(5);
         /// A whole call; the default of a server's timeout.
         call: Span as Time<1, 86_400> = seconds(30);
-        /// How long an idle connection is kept.
+        /// How long a connection on which nothing comes is kept.
         keep_alive: Span as Time<1, 86_400> = seconds(75);
         /// How long calls in flight may take to end when the gateway stops.
         drain: Span as Time<0, 86_400> = seconds(30);
@@ -215,6 +215,8 @@ sections! {
         level: LogLevel as Word<LogLevel> = LogLevel::Info, restart;
         /// The access log, a line a request: "stdout", "off", or the path of a file.
         access: AccessLog as AccessLogs = AccessLog::Stdout, restart;
+        /// Of so many requests that succeed one has a line in the access log; every other one has its own.
+        sample: u32 as Count<1, 1_000_000> = 1, restart;
         /// Form of the log: "json" or "text". The access log is always JSON.
         format: LogFormat as Word<LogFormat> = LogFormat::Json, restart;
     }

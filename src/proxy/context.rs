@@ -28,6 +28,7 @@ use crate::{
         snapshot::{KeyPolicy, Settings, Snapshot},
     },
     refusal::Refusal,
+    traces::Traces,
     upstream::{Spoken, client::Client, envelope::OurId},
 };
 
@@ -50,6 +51,8 @@ pub struct State {
     pub metrics: Arc<Metrics>,
     /// One line a request.
     pub log: AccessLog,
+    /// A span a request, if somebody collects them.
+    pub traces: Traces,
     /// Failed attempts to authenticate, by address.
     pub failures: Failures,
     /// What is being served.
@@ -170,6 +173,13 @@ pub(super) struct Sent {
 }
 
 impl Sent {
+    /// The span that the server is told to be its parent.
+    pub(super) fn span_id(&self) -> [u8; 8] {
+        let mut id = [0; 8];
+        id.iter_mut().zip(self.nonce).for_each(|(to, from)| *to = from);
+        id
+    }
+
     /// Whether what came back so far says that a legacy session which went along is gone.
     pub(super) fn lost_session(&self) -> bool {
         let went_along = self.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());

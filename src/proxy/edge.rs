@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     Gateway,
+    arrival::{Arrivals, Heard},
     drain::Listening,
     framing,
     held::Held,
@@ -45,14 +46,15 @@ pub(super) struct FromEdge {
 }
 
 /// The application on a listener: counts its connections, so that the end of the gateway can wait for them.
-pub struct Door(Arc<Edge>);
+pub struct Door(Edge);
 
 impl Door {
     /// Puts a door in front of a proxy of the same gateway.
     #[must_use]
     pub fn new(proxy: HttpProxy<Gateway>, gateway: Gateway) -> Self {
         let quiet = watch::channel(false).1;
-        Self(Arc::new(Edge { proxy: Arc::new(proxy), gateway, options: HttpServerOptions::default(), quiet }))
+        let options = HttpServerOptions::default();
+        Self(Edge { proxy: Arc::new(proxy), gateway, options, quiet, arrivals: Arc::default() })
     }
 }
 
@@ -60,21 +62,25 @@ impl Door {
 impl ServerApp for Door {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let _open = self.0.gateway.0.drain.connection();
-        self.0.process_new(stream, shutdown).await
+        let edge = Arc::new(Edge { arrivals: Arc::default(), ..self.0.clone() });
+        let stream = Heard::new(stream, Arc::clone(&edge.arrivals));
+        edge.process_new(Box::new(stream), shutdown).await
     }
 
     async fn cleanup(&self) {
-        self.0.cleanup().await;
+        self.0.http_cleanup().await;
     }
 }
 
 /// A connection's requests, one by one.
+#[derive(Clone)]
 struct Edge {
     proxy: Arc<HttpProxy<Gateway>>,
     gateway: Gateway,
     options: HttpServerOptions,
     /// Never says that the process ends: when connections are told so is for `drain.rs` to say, after the listeners are closed.
     quiet: ShutdownWatch,
+    arrivals: Arc<Arrivals>,
 }
 
 #[async_trait]
@@ -150,20 +156,17 @@ impl Edge {
         if session.is_http2() {
             return Some(Ok(()));
         }
-        let idle = if reused { settings.keep_alive_timeout } else { Duration::ZERO };
-        let limit = settings.request_header_timeout + idle;
+        self.arrivals.expect();
         let read = tokio::select! {
             biased;
-            read = tokio::time::timeout(limit, session.read_request()) => read,
+            read = session.read_request() => read,
+            late = self.late(settings, reused) => return late.then_some(Err(Refusal::TooSlow)),
             () = stopping.last_call() => return None,
         };
         match read {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => return None,
-            // On a kept connection this is the end of its idle time as a rule, and needs no answer.
-            Err(_) if reused => return None,
-            Err(_) => return Some(Err(Refusal::TooSlow)),
-            Ok(Err(error)) => {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => {
                 return match error.etype() {
                     _ if is_over_pingoras_bound(&error) => Some(Err(Refusal::HeadTooLarge)),
                     pingora::ErrorType::InvalidHTTPHeader => Some(Err(Refusal::Framing("the head cannot be read"))),
@@ -177,6 +180,16 @@ impl Edge {
             return Some(Err(Refusal::NotFound));
         }
         Some(framing::judge(&h1.get_headers_raw_bytes(), settings.headers_bytes_max))
+    }
+
+    /// Returns true when a head is late: its time runs from the beginning of the connection, and on a kept one from the head's first
+    /// byte. False: a kept connection was idle for too long, which needs no answer.
+    async fn late(&self, settings: &Settings, reused: bool) -> bool {
+        if reused && tokio::time::timeout(settings.keep_alive_timeout, self.arrivals.first()).await.is_err() {
+            return false;
+        }
+        tokio::time::sleep(settings.request_header_timeout).await;
+        true
     }
 
     /// Answers outside the proxy loop, and closes the connection.

@@ -9,6 +9,7 @@
 //! wall clock of a call, and request bodies of any size; see `held.rs`.
 
 mod admit;
+mod arrival;
 mod body;
 mod context;
 mod deliver;

@@ -10,6 +10,7 @@ use crate::{
     access_log::Line,
     model::records::GuardAction,
     refusal::{NAME_CHARS_MAX, Side, cut},
+    traces::{CallTold, Told},
 };
 
 /// Counts the request and writes its line.
@@ -25,6 +26,10 @@ pub(super) fn write(gateway: &Gateway, ctx: &Context, outcome: &str) {
     metrics.overhead(ctx.own);
     for note in &ctx.notes {
         metrics.guardrail(&note.rule, action(note.action), side(note.side));
+    }
+    gateway.0.traces.record(|| told(ctx, outcome, total));
+    if outcome == "ok" && !gateway.0.log.takes_success() {
+        return;
     }
     gateway.0.log.write(|| Line {
         request_id: ctx.request_id.clone(),
@@ -53,6 +58,37 @@ pub(super) fn write(gateway: &Gateway, ctx: &Context, outcome: &str) {
         own_us: (ctx.own.as_secs_f64() * 1e9).round() / 1e3,
         attribution: ctx.attribution.entries.clone(),
     });
+}
+
+/// What a trace says of the request.
+fn told<'c>(ctx: &'c Context, outcome: &'c str, total: Duration) -> Told<'c> {
+    let sent = match &ctx.call {
+        Call::Sent(sent) => Some(sent),
+        Call::Reading | Call::Done(_) => None,
+    };
+    let call = sent.and_then(|sent| {
+        let endpoint = &sent.admitted.checked.server.upstream.target.endpoint;
+        Some(CallTold {
+            took: sent.sent_at?.elapsed(),
+            span_id: sent.span_id(),
+            revision: sent.spoken.as_ref()?.revision.as_str(),
+            host: &endpoint.host,
+            port: endpoint.port,
+        })
+    });
+    Told {
+        method: ctx.asked.method,
+        tool: ctx.asked.tool.as_ref().map(|tool| &*tool.name),
+        server: ctx.asked.server.as_ref().map(|server| &*server.slug).or(ctx.server_slug.as_deref()),
+        outcome,
+        status: ctx.status,
+        client: ctx.client_ip,
+        request_id: &ctx.request_id,
+        key_id: ctx.key.as_ref().map(|key| &*key.id),
+        parent: sent.and_then(|sent| sent.admitted.checked.meta.traceparent.as_deref()),
+        total,
+        call,
+    }
 }
 
 fn upstream_time(ctx: &Context) -> Option<Duration> {

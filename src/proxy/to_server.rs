@@ -123,7 +123,7 @@ fn body(sent: &Sent) -> Vec<u8> {
     let checked = &sent.admitted.checked;
     let meta = &checked.meta;
     let Some(spoken) = &sent.spoken else { return Vec::new() };
-    let traceparent = meta.traceparent.as_deref().map(|parent| child_of(parent, &sent.nonce));
+    let traceparent = meta.traceparent.as_deref().map(|parent| child_of(parent, sent.span_id()));
     let call = CallMeta {
         progress_token: meta.progress_token.as_deref(),
         traceparent: traceparent.as_deref(),
@@ -141,9 +141,9 @@ fn body(sent: &Sent) -> Vec<u8> {
 }
 
 /// The caller's trace goes on with a span of our own as the parent of the server's (W3C trace context).
-fn child_of(parent: &str, random: &[u8]) -> String {
+fn child_of(parent: &str, span: [u8; 8]) -> String {
     let mut parts: Vec<&str> = parent.split('-').collect();
-    let span = encode_hex(random.get(..8).unwrap_or_default());
+    let span = encode_hex(&span);
     if let Some(part) = parts.get_mut(2) {
         *part = &span;
     }

@@ -13,7 +13,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Rooms, StartError, notify, tls};
+use super::{Rooms, StartError, doors::OPS, notify, tls};
 use crate::{
     budget::clock_nanos,
     conf::Address,
@@ -38,7 +38,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// How often sessions are counted for `/metrics`.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// How often a node of a fleet looks whether another one has written.
-const REFRESH_EVERY: Duration = Duration::from_secs(1);
+pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// How often names are looked up.
 const RESOLVE_EVERY: Duration = Duration::from_secs(15);
 
@@ -52,12 +52,11 @@ pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Rediscover {
     })
 }
 
-/// Starts everything; the ops listener first, so that `/livez` and `/readyz` answer while the rest comes up.
+/// Starts what runs without a listener.
 ///
 /// # Errors
-/// [`StartError::Listen`]: the ops listener.
+/// The system refuses a signal handler.
 pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
-    start_ops(rooms).await?;
     let hangups = signal(SignalKind::hangup())?;
     resolve_all(rooms).await;
     let servers = asked(rooms).await;
@@ -76,7 +75,16 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
         tokio::spawn(keep_refreshed(Arc::clone(rooms)));
     }
     tokio::spawn(reopen_on_usr1(Arc::clone(rooms)));
-    super::management::start(rooms).await?;
+    Ok(())
+}
+
+/// Opens what operators use, once nobody else answers there, and tells the service manager how it goes.
+///
+/// # Errors
+/// [`StartError::Listen`]
+pub(super) fn open(rooms: &Arc<Rooms>) -> Result<(), StartError> {
+    super::management::start(rooms)?;
+    tokio::spawn(watch_listeners(Arc::clone(rooms)));
     tokio::spawn(notify::when_ready(Arc::clone(rooms)));
     if let Some(patience) = notify::patience() {
         tokio::spawn(notify::feed(Arc::clone(&rooms.vitals), patience));
@@ -254,13 +262,15 @@ async fn reopen_on_usr1(rooms: Arc<Rooms>) {
     }
 }
 
-/// The ops listener, and readiness.
-async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
-    rooms.ready.published();
-    tokio::spawn(watch_listeners(Arc::clone(rooms)));
-    let Some(address) = rooms.conf.ops.listen.as_ref().map(ToString::to_string) else { return Ok(()) };
+/// `/metrics` and health.
+///
+/// # Errors
+/// [`StartError::Listen`]
+pub(super) fn open_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
+    let Some(address) = rooms.conf.ops.listen.clone() else { return Ok(()) };
+    let Some(socket) = rooms.doors.load().get(OPS, &address)? else { return Ok(()) };
     let cannot = |why: std::io::Error| StartError::Listen(format!("ops.listen: {address}: {why}"));
-    let listener = ops::Listener::bind(&address).await.map_err(cannot)?;
+    let listener = ops::Listener::on(socket, matches!(address, Address::Unix(_))).map_err(cannot)?;
     let (counts, open_sessions) = watch::channel(HashMap::new());
     tokio::spawn(keep_counted(Arc::clone(rooms), counts));
     let state = ops::State {
@@ -273,9 +283,13 @@ async fn start_ops(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     };
     let vitals = Arc::clone(&rooms.vitals);
     tokio::spawn(async move {
-        // Goes on during a drain: `/readyz` says 503 then.
-        let why = match ops::serve(listener, state, std::future::pending()).await {
-            Ok(()) => "it ended".to_owned(),
+        // Goes on during a drain: `/readyz` says 503 then. After an upgrade the next process answers.
+        let mut succeeded = vitals.succeeded.subscribe();
+        let until = async move {
+            let _ = succeeded.wait_for(|succeeded| *succeeded).await;
+        };
+        let why = match ops::serve(listener, state, until).await {
+            Ok(()) => return,
             Err(why) => why.to_string(),
         };
         vitals.fail(StartError::Listen(format!("ops.listen: {address}: {why}")));
@@ -288,6 +302,11 @@ async fn keep_counted(rooms: Arc<Rooms>, counts: watch::Sender<HashMap<Arc<str>,
     while counts.send(rooms.sessions.counts().await).is_ok() {
         tokio::time::sleep(COUNT_EVERY).await;
     }
+}
+
+/// What this process counted, as Prometheus reads it.
+pub(super) fn counts(rooms: &Rooms) -> Vec<u8> {
+    rooms.metrics.render(|scrape| fill(rooms, scrape, &HashMap::new()))
 }
 
 /// The values that are read when somebody looks.

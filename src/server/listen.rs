@@ -3,10 +3,8 @@
 //! A listener that cannot be bound, or that dies, ends the process: half a gateway is worse than none, as nobody notices it.
 
 use std::{
-    net::TcpListener,
-    os::unix::{fs::FileTypeExt as _, net::UnixStream},
+    os::fd::{IntoRawFd as _, OwnedFd},
     panic::AssertUnwindSafe,
-    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -19,9 +17,9 @@ use pingora::{
     services::listening::Service,
 };
 
-use super::{StartError, Vitals, tls::Identities};
+use super::{Rooms, StartError, Vitals, doors::GATEWAY};
 use crate::{
-    conf::{Address, Conf},
+    conf::Address,
     proxy::{Door, Gateway},
 };
 
@@ -34,47 +32,12 @@ const NEVER_SECS: u64 = 10 * 365 * 86_400;
 /// How often the threads of the data plane show that they live.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Whether every listener can be bound: a clear error before anything starts.
-///
-/// # Errors
-/// [`StartError::Listen`]
-pub(super) fn probe(conf: &Conf) -> Result<(), StartError> {
-    for listen in &conf.gateway.listen {
-        let refused = |why: String| StartError::Listen(format!("gateway.listen: {}: {why}", listen.address));
-        match &listen.address {
-            Address::Tcp(address) => drop(TcpListener::bind(address).map_err(|why| refused(why.to_string()))?),
-            Address::Unix(path) => probe_unix(path).map_err(refused)?,
-        }
-    }
-    Ok(())
-}
-
-/// Pingora removes whatever lies at the path, so a file and a socket in use are told apart from a dead socket here.
-fn probe_unix(path: &Path) -> Result<(), String> {
-    match std::fs::symlink_metadata(path) {
-        Ok(there) if !there.file_type().is_socket() => Err("there is a file that is no socket".to_owned()),
-        Ok(_) if UnixStream::connect(path).is_ok() => Err("somebody listens there".to_owned()),
-        Ok(_) => Ok(()),
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-                Err(format!("there is no folder {}", folder.display()))
-            }
-            _ => Ok(()),
-        },
-        Err(why) => Err(why.to_string()),
-    }
-}
-
 /// Pingora's server with one service on every listener. Its YAML is never read: everything comes from our conf.
 ///
 /// # Errors
-/// [`StartError::Faults`]: a `client_ca` that cannot be used.
-pub(super) fn data_plane(
-    conf: &Conf,
-    gateway: &Gateway,
-    identities: &Identities,
-    vitals: &Arc<Vitals>,
-) -> Result<Server, StartError> {
+/// [`StartError::Faults`]: a `client_ca` that cannot be used. [`StartError::Listen`]: a socket that cannot be had.
+pub(super) fn data_plane(rooms: &Rooms, gateway: &Gateway) -> Result<Server, StartError> {
+    let conf = &rooms.conf;
     let threads = match conf.gateway.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => usize::try_from(threads).unwrap_or(1),
@@ -91,28 +54,40 @@ pub(super) fn data_plane(
     let proxy = http_proxy(&server.configuration, gateway.clone());
     let mut service = Service::new("gateway".to_owned(), Door::new(proxy, gateway.clone()));
     service.threads = Some(threads);
+    let (doors, mut sockets) = (rooms.doors.load(), Vec::new());
     for listen in &conf.gateway.listen {
-        let tls = identities.settings(&listen.address).map_err(StartError::Faults)?;
+        let tls = rooms.identities.settings(&listen.address).map_err(StartError::Faults)?;
+        let name = match &listen.address {
+            Address::Unix(path) => path.display().to_string(),
+            Address::Tcp(address) => address.to_string(),
+        };
         match (&listen.address, tls) {
-            (Address::Unix(path), _) => service.add_uds(&path.display().to_string(), None),
-            (Address::Tcp(address), None) => service.add_tcp(&address.to_string()),
-            (Address::Tcp(address), Some(tls)) => service.add_tls_with_settings(&address.to_string(), None, tls),
+            (Address::Unix(_), _) => service.add_uds(&name, None),
+            (Address::Tcp(_), None) => service.add_tcp(&name),
+            (Address::Tcp(_), Some(tls)) => service.add_tls_with_settings(&name, None, tls),
         }
+        sockets.extend(doors.get(GATEWAY, &listen.address)?.map(|socket| (name, socket)));
     }
-    server.add_service(Watched { service, conf: conf.clone(), vitals: Arc::clone(vitals) });
+    server.add_service(Watched { service, sockets, vitals: Arc::clone(&rooms.vitals) });
     Ok(server)
 }
 
 /// The service on the listeners; says so when it ends without being told to.
 struct Watched {
     service: Service<Door>,
-    conf: Conf,
+    /// By the names that Pingora's table of inherited sockets has for them: it binds none.
+    sockets: Vec<(String, OwnedFd)>,
     vitals: Arc<Vitals>,
 }
 
 #[async_trait]
 impl pingora::services::Service for Watched {
     async fn start_service(&mut self, fds: Option<ListenFds>, shutdown: ShutdownWatch, listeners_per_fd: usize) {
+        if let Some(inherited) = &fds {
+            for (name, socket) in self.sockets.drain(..) {
+                inherited.lock().add(name, socket.into_raw_fd());
+            }
+        }
         let beating = tokio::spawn(beat(Arc::clone(&self.vitals)));
         let serving = self.service.start_service(fds, shutdown.clone(), listeners_per_fd);
         let ended = AssertUnwindSafe(serving).catch_unwind().await;
@@ -121,12 +96,11 @@ impl pingora::services::Service for Watched {
             self.vitals.closed.send_replace(true);
             return;
         }
-        let why = match (ended, probe(&self.conf)) {
-            (Err(_), Err(why)) => why.to_string(),
-            (Err(_), Ok(())) => "gateway.listen: a listener could not be bound".to_owned(),
-            (Ok(()), _) => "gateway.listen: a listener died".to_owned(),
+        let why = match ended {
+            Err(_) => "gateway.listen: a listener could not be set up",
+            Ok(()) => "gateway.listen: a listener died",
         };
-        self.vitals.fail(StartError::Listen(why));
+        self.vitals.fail(StartError::Listen(why.to_owned()));
     }
 
     fn name(&self) -> &str {

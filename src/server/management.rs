@@ -4,21 +4,30 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 
-use super::{Rooms, StartError, background};
+use super::{
+    Rooms, StartError, background,
+    doors::{ADMIN_LISTEN, ADMIN_SOCKET},
+    upgrade,
+};
 use crate::{
     admin,
     budget::Failures,
+    conf::Address,
     control::change::Heard,
     discovery::{self, Listing},
 };
 
-/// Binds the listeners of the management API and serves them.
+/// Serves the management API on its sockets.
 ///
 /// # Errors
 /// [`StartError::Listen`]
-pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
+pub(super) fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     let conf = &rooms.conf.admin;
-    let listeners = admin::Listeners::bind(conf.socket.as_deref(), conf.listen).await.map_err(StartError::Listen)?;
+    let doors = rooms.doors.load();
+    let socket = conf.socket.clone().map(Address::Unix).map(|at| doors.get(ADMIN_SOCKET, &at)).transpose()?.flatten();
+    let tcp = conf.listen.map(Address::Tcp).map(|at| doors.get(ADMIN_LISTEN, &at)).transpose()?.flatten();
+    let listeners =
+        admin::Listeners::on(socket, tcp).map_err(|why| StartError::Listen(format!("the management API: {why}")))?;
     if let Some(address) = conf.listen.filter(|_| conf.tokens.is_empty()) {
         tracing::warn!(%address, "admin.listen has no tokens, so nobody can call it");
     }
@@ -33,9 +42,23 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
                 async move { background::reload(&rooms).await }.boxed()
             }
         }),
+        upgrade: Box::new({
+            let rooms = Arc::clone(rooms);
+            move || {
+                let rooms = Arc::clone(&rooms);
+                async move { upgrade::hand_over(&rooms).await }.boxed()
+            }
+        }),
         failures: Failures::default(),
     });
-    tokio::spawn(admin::serve(listeners, management));
+    let mut succeeded = rooms.vitals.succeeded.subscribe();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = admin::serve(listeners, management) => {}
+            // the next process answers; what runs here is finished
+            _ = succeeded.wait_for(|succeeded| *succeeded) => {}
+        }
+    });
     Ok(())
 }
 

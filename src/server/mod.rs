@@ -1,11 +1,13 @@
 //! Wires the process: listeners, services, signals, drain. Knows every room and decides nothing about a call.
 
 mod background;
+mod doors;
 mod listen;
 mod management;
 mod notify;
 mod signals;
 mod tls;
+mod upgrade;
 
 use std::{
     path::Path,
@@ -15,9 +17,14 @@ use std::{
 
 use pingora::server::{RunArgs, Server};
 use thiserror::Error;
-use tokio::{runtime::Runtime, sync::watch};
+use tokio::{net::UnixStream, runtime::Runtime, sync::watch};
 
-use self::{notify::Pulse, tls::Identities};
+use self::{
+    doors::Doors,
+    notify::Pulse,
+    tls::Identities,
+    upgrade::{Predecessor, Program},
+};
 use crate::{
     access_log::{self, AccessLog},
     budget::{self, Failures, Fleet},
@@ -25,9 +32,14 @@ use crate::{
     control::{Control, Rejected},
     metrics::Metrics,
     ops::Ready,
-    policy::{compile::Handles, live::Live, snapshot::Settings},
+    policy::{
+        compile::Handles,
+        live::{Live, Slot},
+        snapshot::Settings,
+    },
     proxy::{Counts, Drain, Gateway, State},
     store::{Store, StoreError},
+    traces::Traces,
     upstream::{
         client::Client,
         dns::Resolver,
@@ -81,6 +93,9 @@ pub struct Running {
     server: Server,
     stop: signals::Stop,
     ended: mpsc::Receiver<End>,
+    rooms: Arc<Rooms>,
+    /// The process that this one takes over from.
+    predecessor: Option<Predecessor>,
 }
 
 impl Running {
@@ -89,10 +104,25 @@ impl Running {
     /// # Errors
     /// [`StartError::Listen`]: a listener died.
     pub fn run(self) -> Result<(), StartError> {
-        let Self { runtime, server, stop, ended } = self;
-        std::thread::Builder::new()
-            .name("pingora".to_owned())
-            .spawn(move || server.run(RunArgs { shutdown_signal: Box::new(stop) }))?;
+        let Self { runtime, server, stop, ended, rooms, predecessor } = self;
+        // A process that takes over accepts nothing before the one before it lets go.
+        let (open, opened) = mpsc::channel();
+        std::thread::Builder::new().name("pingora".to_owned()).spawn(move || {
+            if opened.recv().is_ok() {
+                server.run(RunArgs { shutdown_signal: Box::new(stop) });
+            }
+        })?;
+        runtime.spawn(async move {
+            let taken = match predecessor {
+                Some(predecessor) => upgrade::take_over(Arc::clone(&rooms), predecessor).await,
+                None => Ok(true),
+            };
+            let opening = taken
+                .and_then(|taken| if taken { background::open(&rooms).map(|()| open.send(())) } else { Ok(Ok(())) });
+            if let Err(why) = opening {
+                rooms.vitals.fail(why);
+            }
+        });
         let end = ended.recv().unwrap_or(End::Drained);
         runtime.shutdown_background();
         match end {
@@ -118,10 +148,17 @@ struct Vitals {
     ends: mpsc::Sender<End>,
     /// The gateway's listeners are closed.
     closed: watch::Sender<bool>,
+    /// Another process serves since an upgrade.
+    succeeded: watch::Sender<bool>,
     pulse: Pulse,
 }
 
 impl Vitals {
+    fn new(ends: mpsc::Sender<End>) -> Self {
+        let not_yet = || watch::Sender::new(false);
+        Self { ends, closed: not_yet(), succeeded: not_yet(), pulse: Pulse::new() }
+    }
+
     /// The process cannot go on.
     fn fail(&self, why: StartError) {
         let _ = self.ends.send(End::Failed(why));
@@ -145,6 +182,11 @@ struct Rooms {
     ready: Arc<Ready>,
     identities: Identities,
     vitals: Arc<Vitals>,
+    /// Empty once the process drains.
+    doors: Slot<Doors>,
+    program: Program,
+    /// The process that serves since an upgrade; held while one is under way.
+    heir: tokio::sync::Mutex<Option<UnixStream>>,
 }
 
 /// The access log, where the conf says.
@@ -154,6 +196,7 @@ fn open_log(conf: &Conf) -> Result<AccessLog, StartError> {
         conf::AccessLog::Off => access_log::Target::Off,
         conf::AccessLog::File(path) => access_log::Target::File(path.clone()),
     })
+    .map(|log| log.sampling(conf.log.sample))
     .map_err(|why| StartError::Listen(format!("log.access: {why}")))
 }
 
@@ -169,19 +212,57 @@ async fn fleet(conf: &Conf, started: Instant) -> Result<Option<Arc<Fleet>>, Star
 /// # Errors
 /// [`StartError`]
 pub fn start(path: &Path) -> Result<Running, StartError> {
+    begin(path, (Doors::default(), None))
+}
+
+/// As [`start`], in the place of the running gateway whose socket is this process's standard input.
+///
+/// # Errors
+/// [`StartError`]; the other one goes on.
+pub fn take_over(path: &Path) -> Result<Running, StartError> {
+    let (doors, predecessor) = upgrade::receive()?;
+    begin(path, (doors, Some(predecessor)))
+}
+
+fn begin(path: &Path, (handed, predecessor): (Doors, Option<Predecessor>)) -> Result<Running, StartError> {
     let started = Instant::now();
     let loaded = conf::load(path)
         .into_loaded()
         .map_err(|rejected| StartError::Faults(rejected.sources.render(&rejected.faults)))?;
-    let conf = loaded.conf.clone();
-    listen::probe(&conf)?;
-    let identities = Identities::read(&conf).map_err(StartError::Faults)?;
-    tls::warn_of_expiry(&identities);
+    let doors = handed.open(&loaded.conf)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("toolgate-control")
         .enable_all()
         .build()?;
+    let (ends, ended) = mpsc::channel();
+    let (rooms, gateway) = runtime.block_on(furnish((path, loaded), doors, (started, Vitals::new(ends))))?;
+    let server = listen::data_plane(&rooms, &gateway)?;
+    let rooms = Arc::new(rooms);
+    let stop = runtime.block_on(async {
+        let stop = signals::hear(&rooms)?;
+        rooms.ready.published();
+        if predecessor.is_none() {
+            // first, so that `/livez` and `/readyz` answer while the rest comes up
+            background::open_ops(&rooms)?;
+        } else {
+            rooms.ready.bound();
+        }
+        background::start(&rooms).await?;
+        Ok::<_, StartError>(stop)
+    })?;
+    Ok(Running { runtime, server, stop, ended, rooms, predecessor })
+}
+
+/// Publishes the first policy, and makes all that the process's rooms share.
+async fn furnish(
+    (path, loaded): (&Path, conf::Loaded),
+    doors: Doors,
+    (started, vitals): (Instant, Vitals),
+) -> Result<(Rooms, Gateway), StartError> {
+    let conf = loaded.conf.clone();
+    let identities = Identities::read(&conf).map_err(StartError::Faults)?;
+    tls::warn_of_expiry(&identities);
     let metrics = Arc::new(Metrics::new());
     let log = open_log(&conf)?;
     let live = Arc::new(Live::default());
@@ -189,13 +270,10 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
     let client = Arc::new(Client::new(resolver.clone()));
     let sessions = Sessions::new(Arc::clone(&client), SessionLimits::default());
     let mut handles = Handles::new(Registry::new(Arc::clone(&sessions)));
-    let fleet = runtime.block_on(fleet(&conf, started))?;
+    let fleet = fleet(&conf, started).await?;
     handles.buckets = budget::Registry::new(fleet.clone());
-    let (control, warnings) = runtime.block_on(async {
-        let store = Store::open(conf.store.url.expose()).await?;
-        let first = Control::start((path, loaded), Arc::clone(&live), (store, handles, started)).await?;
-        Ok::<_, StartError>(first)
-    })?;
+    let store = Store::open(conf.store.url.expose()).await?;
+    let (control, warnings) = Control::start((path, loaded), Arc::clone(&live), (store, handles, started)).await?;
     if !warnings.is_empty() {
         tracing::warn!("{warnings}");
     }
@@ -206,13 +284,13 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         client: Arc::clone(&client),
         metrics: Arc::clone(&metrics),
         log: log.clone(),
+        traces: Traces::start().map_err(StartError::Faults)?,
         failures: Failures::default(),
         counts: Counts::default(),
         drain: Arc::new(Drain::new()),
         started,
         rediscover: background::rediscover(&schedule),
     });
-    let (ends, ended) = mpsc::channel();
     let rooms = Rooms {
         live,
         control: Arc::new(control),
@@ -226,15 +304,11 @@ pub fn start(path: &Path) -> Result<Running, StartError> {
         fleet,
         ready: Arc::new(Ready::new(started)),
         identities,
-        vitals: Arc::new(Vitals { ends, closed: watch::Sender::new(false), pulse: Pulse::new() }),
+        vitals: Arc::new(vitals),
+        doors: Slot::new(doors),
+        program: Program { executable: std::env::current_exe()?, conf: path.to_owned() },
+        heir: tokio::sync::Mutex::default(),
         conf,
     };
-    let server = listen::data_plane(&rooms.conf, &gateway, &rooms.identities, &rooms.vitals)?;
-    let rooms = Arc::new(rooms);
-    let stop = runtime.block_on(async {
-        let stop = signals::hear(&rooms)?;
-        background::start(&rooms).await?;
-        Ok::<_, StartError>(stop)
-    })?;
-    Ok(Running { runtime, server, stop, ended })
+    Ok((rooms, gateway))
 }

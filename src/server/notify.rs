@@ -38,6 +38,11 @@ pub(super) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Another process is the service from now on.
+pub(super) fn succeeded_by(pid: u32) {
+    send(&[NotifyState::MainPid(pid)]);
+}
+
 /// The gateway ends.
 pub(super) fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("draining")]);

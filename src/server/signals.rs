@@ -1,4 +1,4 @@
-//! How the process ends: readiness off, listeners closed, running calls finished or refused, then out (contract §1 `/readyz`, §10 `drain`).
+//! How the process ends, told by a signal or after an upgrade: readiness off, listeners closed, running calls finished or refused, then out (contract §1 `/readyz`, §10 `drain`).
 //!
 //! A second signal ends the wait: what still runs is refused at once. The signals are heard on the control runtime from the start, so that
 //! one that comes while the gateway starts is not lost.
@@ -13,17 +13,19 @@ use tokio::{
     time::Instant,
 };
 
-use super::{End, Rooms, notify};
+use super::{End, Rooms, doors::Doors, notify, upgrade};
 
 /// The shortest drain: a connection that was just taken may still be in its TLS handshake.
 const SETTLE: Duration = Duration::from_millis(100);
+/// The shortest drain after an upgrade: nobody waits for it, so a handshake may take longer.
+const SETTLE_UPGRADE: Duration = Duration::from_secs(2);
 /// How often the end of the drain is looked for.
 const TICK: Duration = Duration::from_millis(10);
 /// What a refusal may take to be written once the drain is over, beyond the connect that its call may be in.
 const OVERTIME: Duration = Duration::from_secs(1);
 /// For the listeners to be closed.
 const CLOSE: Duration = Duration::from_secs(1);
-/// For the lines of the access log that wait.
+/// For the lines of the access log that wait, and as much for the traces.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Tells Pingora to stop.
@@ -67,11 +69,19 @@ impl Both {
 }
 
 async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
-    signals.recv().await;
+    let mut succeeded = rooms.vitals.succeeded.subscribe();
+    let settle = tokio::select! {
+        () = signals.recv() => SETTLE,
+        _ = succeeded.wait_for(|succeeded| *succeeded) => SETTLE_UPGRADE,
+    };
     let (drain, connect) = limits(&rooms);
     tracing::info!(seconds = drain.as_secs_f64(), "stopping: no new connections, running calls go on");
-    notify::stopping();
+    if settle == SETTLE {
+        // after an upgrade another process is the service
+        notify::stopping();
+    }
     rooms.ready.stopping();
+    rooms.doors.store(Doors::default());
     let begun = Instant::now();
     tell.send_replace(true);
     // First the listeners, then the connections: a client that is told to go must not come back through a door that is just closing.
@@ -89,7 +99,7 @@ async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
             () = tokio::time::sleep(TICK) => {}
         }
         let now = Instant::now();
-        if now >= last || (now >= begun + SETTLE && rooms.state.drain.is_idle()) {
+        if now >= last || (now >= begun + settle && rooms.state.drain.is_idle()) {
             break;
         }
     }
@@ -99,6 +109,8 @@ async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
     }
     rooms.sessions.close().await;
     let _ = rooms.log.flush(FLUSH);
+    rooms.state.traces.flush(FLUSH);
+    upgrade::bequeath(&rooms).await;
     let _ = rooms.vitals.ends.send(End::Drained);
 }
 

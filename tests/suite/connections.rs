@@ -355,3 +355,27 @@ fn one_http2_connection_carries_many_calls() {
         gw.until_metric("toolgate_in_flight", &[("server", "demo")], |n| n == 0.0).await;
     });
 }
+
+#[test]
+fn a_head_on_a_kept_connection_has_its_own_time() {
+    run(async {
+        let kept = async |gw: &Gw| {
+            let client = gw.client("ann");
+            let exchange = client.start(client.calling("demo_echo", "{}")).await;
+            exchange.finish().await.1.expect("a kept connection")
+        };
+        let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
+        let gateway = |conf| Gateway::new().conf(conf).server("demo", &up).grant("ann", "demo", Read).approve_all();
+        let gw = gateway("[timeouts]\nrequest_header = '1s'\nkeep_alive = '10m'").run().await;
+        let (mut idle, mut late) = (kept(&gw).await, kept(&gw).await);
+        late.write(b"POST /gateway").await.unwrap();
+        let text = String::from_utf8(late.until_closed().await).unwrap();
+        assert!(text.starts_with("HTTP/1.1 408 ") && text.contains("request_timeout"), "{text}");
+        // the other one was idle for longer than a head may take
+        let request = gw.client("ann").calling("demo_echo", "{}");
+        idle.write(&request.bytes()).await.unwrap();
+        idle.exchange(request.asked).finish().await.0.ok();
+        let gw = gateway("[timeouts]\nrequest_header = '10m'\nkeep_alive = '1s'").run().await;
+        assert_eq!(kept(&gw).await.until_closed().await, b"", "idle for too long is no fault");
+    });
+}

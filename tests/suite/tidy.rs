@@ -16,6 +16,7 @@ const FLOORS: &[(&str, usize)] = &[
     ("policy", 2),
     ("metrics", 2),
     ("access_log", 2),
+    ("traces", 2),
     ("call", 3),
     ("control", 4),
     ("proxy", 5),

@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -31,10 +31,11 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Kills the gateway and removes its folder when the test process ends before it could do so itself.
 const REAPER: &str = r#"
 read -r line && exit 0
-kill -TERM "$1" 2>/dev/null
-for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$1" 2>/dev/null || break; sleep 0.1; done
-kill -KILL "$1" 2>/dev/null
-rm -rf "$2"
+pids=$(cat "$1/pids")
+kill -TERM $pids 2>/dev/null
+for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 $pids 2>/dev/null || break; sleep 0.1; done
+kill -KILL $pids 2>/dev/null
+rm -rf "$1"
 "#;
 
 /// Builds a gateway.
@@ -213,9 +214,45 @@ impl Gw {
 
     /// Writes a policy, sends SIGHUP, and waits until the gateway has taken or rejected it.
     pub async fn reload(&self, policy: &Policy) -> Reloaded {
+        self.write(policy);
+        self.hang_up().await
+    }
+
+    /// Writes a policy and tells nobody.
+    pub fn write(&self, policy: &Policy) {
         write_policy(&self.folder, policy);
         policy.clone_into(&mut self.policy.lock().expect("no panic holds it"));
-        self.hang_up().await
+    }
+
+    /// Runs `toolgate upgrade`, and speaks to the process that took over from then on; or what it said.
+    pub async fn upgrade(&self) -> Result<(), String> {
+        let upgrade = tokio::process::Command::new(env!("CARGO_BIN_EXE_toolgate"))
+            .args(["upgrade", "--json", "--socket"])
+            .arg(self.folder.join("toolgate.sock"))
+            .stdin(Stdio::null())
+            .output();
+        let output = upgrade.await.expect("the command runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if !output.status.success() {
+            return Err(text(&output.stderr));
+        }
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        self.process.adopt(answer["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a pid"));
+        Ok(())
+    }
+
+    /// Waits until no process but the one that serves is left; the first must have ended well.
+    pub async fn until_alone(&self) {
+        let code = super::eventually("the end of the first process", async || self.process.first_ended()).await;
+        assert_eq!(code, Some(0), "{}", self.log_text());
+        let earlier = self.process.earlier();
+        super::eventually("the end of the others", async || earlier.iter().all(|pid| is_gone(*pid)).then_some(()))
+            .await;
+    }
+
+    /// The number of the process that serves.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Writes any text as the policy file and reloads.
@@ -313,9 +350,9 @@ impl Gw {
         self.until_ready().await;
     }
 
-    /// Waits until the process has ended; gives its exit code.
+    /// Waits until the process has ended; gives its exit code, which nobody is told of a process that took over.
     pub async fn until_ended(&self) -> Option<i32> {
-        super::eventually("the end of the process", async || self.process.ended()).await.code()
+        super::eventually("the end of the process", async || self.process.ended()).await
     }
 
     /// Waits until `/readyz` says 200.
@@ -335,9 +372,11 @@ pub fn token(key: &str) -> String {
 }
 
 struct Process {
+    /// The first one.
     child: Mutex<Child>,
     reaper: Child,
-    pid: u32,
+    /// Of the one that serves.
+    pid: AtomicU32,
     folder: PathBuf,
     /// Another process goes on in the folder.
     keeps_folder: bool,
@@ -356,25 +395,53 @@ impl Process {
             .spawn()
             .expect("the gateway starts");
         let pid = child.id();
+        fs::write(folder.join("pids"), format!("{pid}\n")).expect("a file");
         let reaper = Command::new("sh")
-            .args(["-c", REAPER, "reaper", &pid.to_string()])
+            .args(["-c", REAPER, "reaper"])
             .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("a shell");
-        Self { child: Mutex::new(child), reaper, pid, folder: folder.to_owned(), keeps_folder: false }
+        let (child, pid) = (Mutex::new(child), AtomicU32::new(pid));
+        Self { child, reaper, pid, folder: folder.to_owned(), keeps_folder: false }
+    }
+
+    fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// Another process is the gateway from now on.
+    fn adopt(&self, pid: u32) {
+        self.pid.store(pid, Ordering::Relaxed);
+        let mut pids = File::options().append(true).open(self.folder.join("pids")).expect("a file");
+        writeln!(pids, "{pid}").expect("a file");
+    }
+
+    /// Those before the one that serves, but for the first.
+    fn earlier(&self) -> Vec<u32> {
+        let pids = fs::read_to_string(self.folder.join("pids")).expect("a file");
+        let mut pids: Vec<u32> = pids.lines().skip(1).map(|pid| pid.parse().expect("a pid")).collect();
+        pids.pop();
+        pids
+    }
+
+    /// The exit code of the first process, once it ended.
+    fn first_ended(&self) -> Option<Option<i32>> {
+        let status = self.child.lock().expect("no panic holds it").try_wait().expect("a child");
+        status.map(|status| status.code())
     }
 
     fn signal(&self, name: &str) {
         let sent =
-            Command::new("kill").arg(format!("-{name}")).arg(self.pid.to_string()).stderr(Stdio::null()).status();
+            Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).stderr(Stdio::null()).status();
         sent.expect("kill exists");
     }
 
-    fn ended(&self) -> Option<std::process::ExitStatus> {
-        self.child.lock().expect("no panic holds it").try_wait().expect("a child")
+    fn ended(&self) -> Option<Option<i32>> {
+        let first = self.child.lock().expect("no panic holds it").id();
+        if self.pid() == first { self.first_ended() } else { is_gone(self.pid()).then_some(None) }
     }
 
     fn is_alive(&self) -> bool {
@@ -391,11 +458,18 @@ impl Drop for Process {
                 std::thread::sleep(Duration::from_millis(10));
             }
             if self.is_alive() {
-                let mut child = self.child.lock().expect("no panic holds it");
-                let _ = child.kill();
-                let _ = child.wait();
+                self.signal("KILL");
             }
         }
+        for pid in self.earlier().into_iter().filter(|pid| !is_gone(*pid)) {
+            let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).stderr(Stdio::null()).status();
+        }
+        let mut child = self.child.lock().expect("no panic holds it");
+        if !matches!(child.try_wait(), Ok(Some(_))) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        drop(child);
         if let Some(mut stdin) = self.reaper.stdin.take() {
             let _ = stdin.write_all(b"done\n");
         }
@@ -403,6 +477,14 @@ impl Drop for Process {
         if !std::thread::panicking() && !self.keeps_folder {
             let _ = fs::remove_dir_all(&self.folder);
         }
+    }
+}
+
+/// Whether a process has ended, also when nobody has asked for its exit code yet.
+fn is_gone(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(_) => true,
     }
 }
 

@@ -96,6 +96,7 @@ prefix = "X-Toolgate-"
 [log]
 level = "info"
 access = "stdout"
+sample = 1
 format = "json"
 "#;
     assert_eq!(load_one(written), load_one(""));

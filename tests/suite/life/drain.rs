@@ -153,12 +153,16 @@ fn a_second_signal_refuses_at_once() {
             let client = gw.client("ann").fresh().progress(json!("p"));
             let mut stream = client.start(client.calling("demo_stream", "{}")).await;
             stream.next_event().await.expect("progress");
-            // a head without its body, and half a head
-            let mut headless = ann.connect().await.unwrap();
+            // half a head, on a connection that the gateway has taken: one that still waits at a closed door is reset by the kernel
+            let kept = gw.client("ann");
+            let (_, connection) = kept.start(kept.calling("demo_echo", "{}")).await.finish().await;
+            let mut headless = connection.expect("a kept connection");
             headless.write(b"POST /gateway/mcp HTTP/1.1\r\n").await.unwrap();
+            // a head without its body, that the gateway has read
             let mut bodyless = ann.connect().await.unwrap();
             bodyless.write(&ann.calling("demo_echo", "{}").head_bytes()).await.unwrap();
-            up.until_calls(2).await;
+            up.until_calls(3).await;
+            gw.until_metric("toolgate_requests_in_flight", &[], |n| n == 3.0).await;
             gw.signal(first);
             until_not_ready(&gw).await;
             assert!(gw.is_alive());

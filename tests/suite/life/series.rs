@@ -203,3 +203,46 @@ fn five_thousand_names_add_no_series() {
         assert_eq!(up.calls().len(), 0);
     });
 }
+
+#[test]
+fn the_documented_members_are_those_of_a_line() {
+    run(async {
+        let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
+        let gw = Gateway::new().server("demo", &up).grant("ann", "demo", Read).approve_all().run().await;
+        let answer = gw.client("ann").call("demo_echo", json!({})).await;
+        gw.access_line(answer.request_id()).await;
+        let docs = include_str!("../../../docs/logs.md");
+        let table = docs.split("| member |").nth(1).unwrap().split("\n\n").next().unwrap();
+        let documented: Vec<&str> = table.lines().skip(2).map(|row| row.split('`').nth(1).unwrap()).collect();
+        let line = gw.log_text();
+        let line = line.lines().find(|line| line.contains(answer.request_id())).unwrap();
+        let mut at = 0;
+        for member in &documented {
+            at +=
+                line[at..].find(&format!("\"{member}\":")).unwrap_or_else(|| panic!("{member}, in this order: {line}"));
+        }
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line.as_object().unwrap().len(), documented.len());
+    });
+}
+
+#[test]
+fn of_so_many_successes_one_has_a_line_and_every_refusal_has() {
+    run(async {
+        let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
+        let gateway = Gateway::new().conf("[log]\nsample = 4").server("demo", &up);
+        let gw = gateway.grant("ann", "demo", Read).approve_all().run().await;
+        let ann = gw.client("ann");
+        for _ in 0..3 {
+            for _ in 0..4 {
+                ann.call("demo_echo", json!({})).await.ok();
+            }
+            ann.call("demo_echo", json!([])).await.refused("invalid_tool_arguments");
+        }
+        gw.signal("TERM");
+        gw.until_ended().await;
+        let outcomes: Vec<String> =
+            gw.access_log().iter().map(|line| line["outcome"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(outcomes, ["ok", "invalid_tool_arguments"].repeat(3));
+    });
+}

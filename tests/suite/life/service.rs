@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 /// What came on the socket, until a message has that line.
-fn until(notices: &UnixDatagram, line: &str) -> Vec<String> {
+pub fn until(notices: &UnixDatagram, line: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut buffer = [0; 4096];
     loop {
