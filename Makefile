@@ -4,7 +4,10 @@
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
 # make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a minute's worth
 # make conformance   the official MCP conformance suite, against the gateway
-# make deb    a Debian package, in target/debian; make deb-test unpacks it and makes a call
+# make deb    a Debian package, in target/debian; make deb-test checks it, unpacks it and makes a call
+# make sbom   every crate in the binary, as CycloneDX; the package has it too
+# make test-life  reloads, certificates, upgrades and drains under load, as often as promised
+# make dashboard-pictures  the Grafana dashboard's panels, drawn from a real run into docs/pictures
 # make static a binary without shared libraries, for musl
 #
 # Needs a Rust toolchain (1.95 or newer). What else is missing is installed, from Debian's packages, and said.
@@ -14,7 +17,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static
+.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-dashboard dashboard-pictures tools-ops
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -24,7 +27,7 @@ build: tools-build
 	@[ -x $(TOOLGATE) ] || echo "make: compiling toolgate and its crates with full optimisation; the first time takes minutes"
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-test: test-rust test-files test-binary test-e2e test-counts
+test: test-rust test-files test-binary test-dashboard test-e2e test-counts
 	@echo "make: all tests passed"
 
 test-rust: tools-build tools-test
@@ -42,8 +45,22 @@ FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
 fuzz: tools-build
 	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
-# `toolgate check` on each shipped conf file, and the systemd unit.
-test-files: build tools-test
+# 100 reloads, 20 changes of certificates, 5 upgrades and 5 drains, each under load: `make test` has fewer of them.
+test-life: tools-build tools-test
+	TOOLGATE_TEST_RELOADS=100 TOOLGATE_TEST_CERTIFICATES=20 TOOLGATE_TEST_UPGRADES=5 TOOLGATE_TEST_DRAINS=5 \
+	  $(CARGO) test --locked --test suite -- under_load --test-threads=1
+
+# Dashboard and alerts, asked of a real Prometheus that scrapes a running gateway.
+test-dashboard: build tools-test tools-ops
+	$(PYTHON) tests/e2e/dashboard.py $(TOOLGATE)
+
+dashboard-pictures: build tools-test tools-ops
+	@[ -x target/pictures/bin/python ] || { echo "make: installing matplotlib below target/pictures"; \
+	  $(PYTHON) -m venv target/pictures && target/pictures/bin/pip -q install matplotlib==3.11.2; }
+	target/pictures/bin/python tests/e2e/dashboard.py $(TOOLGATE) --pictures docs/pictures
+
+# `toolgate check` on each shipped conf file, the systemd unit, Prometheus' rules and their tests.
+test-files: build tools-test tools-ops
 	$(PYTHON) tests/e2e/files.py $(TOOLGATE)
 
 # The release binary: one real connection, then the demo played through.
@@ -90,10 +107,17 @@ load-build: tools-build
 load: load-build tools-load
 	$(PYTHON) load/run.py $(if $(QUICK),--quick) $(if $(SOAK),--soak $(SOAK))
 
+# What a scrape of 1,000 tools and 1,000 keys costs; docs/operations.md holds the figures.
+load-scrape: build
+	$(PYTHON) load/scrape.py $(TOOLGATE)
+
 deb: build
 	@systemd/debian/build $(TOOLGATE) target/debian
 
-deb-test: build tools-test
+sbom:
+	@systemd/debian/sbom
+
+deb-test: build tools-test tools-ops
 	@$(PYTHON) tests/e2e/package.py "$$(systemd/debian/build $(TOOLGATE) target/debian)"
 
 # Needs the Rust target and a C compiler for musl: rustup target add $(MUSL), apt-get install musl-tools.
@@ -136,6 +160,14 @@ tools-test:
 	command -v npm >/dev/null || missing="$$missing npm"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	$(call install,for the real MCP clients and servers of the tests$(comma) and their Redis)
+
+tools-ops:
+	@missing=; \
+	command -v promtool >/dev/null || missing="$$missing prometheus"; \
+	command -v lintian >/dev/null || missing="$$missing lintian"; \
+	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
+	command -v openssl >/dev/null || missing="$$missing openssl"; \
+	$(call install,to check what operators are given: alerts$(comma) dashboard$(comma) unit and package)
 
 tools-bench:
 	@missing=; \

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""The files that are shipped: `toolgate check` accepts each conf file, systemd accepts the unit. files.py TOOLGATE"""
+"""The files that are shipped: `toolgate check` accepts each conf file, systemd the unit, Prometheus its files. files.py TOOLGATE"""
 
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,10 +15,7 @@ EXPOSURE_MAX = 1.5  # of 10, by `systemd-analyze security`
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
     rows = [check(binary, conf) for pattern in CONF_PATTERNS for conf in sorted(ROOT.glob(pattern))]
-    if shutil.which("systemd-analyze"):
-        rows += [verify(binary), exposure()]
-    else:
-        print("skipped: systemd/toolgate.service is not verified, as systemd-analyze is not on this machine")
+    rows += [verify(binary), exposure(), *prometheus()]
     for name, fault in rows:
         print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
     failed = sum(fault is not None for _, fault in rows)
@@ -53,6 +49,17 @@ def exposure():
     threshold = f"--threshold={round(EXPOSURE_MAX * 10)}"
     fault = run(["systemd-analyze", "security", "--offline=true", "--no-pager", threshold, UNIT])
     return f"systemd-analyze security: exposure at most {EXPOSURE_MAX}", fault
+
+
+def prometheus():
+    """promtool takes the scrape job and the rules, and the rules' own tests pass."""
+    folder = ROOT / "conf" / "prometheus"
+    for words, file in (
+        (["check", "config"], "scrape.yml"),
+        (["check", "rules"], "toolgate.rules.yml"),
+        (["test", "rules"], "toolgate.rules.test.yml"),
+    ):
+        yield f"promtool {' '.join(words)} {file}", run(["promtool", *words, folder / file])
 
 
 def run(command):
