@@ -4,6 +4,7 @@
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
 # make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a minute's worth
 # make conformance   the official MCP conformance suite, against the gateway
+# make e2e-all  every client against every server, through the gateway
 # make deb    a Debian package, in target/debian; make deb-test checks it, unpacks it and makes a call
 # make sbom   every crate in the binary, as CycloneDX; the package has it too
 # make test-life  reloads, certificates, upgrades and drains under load, as often as promised
@@ -17,7 +18,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-dashboard dashboard-pictures tools-ops
+.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-dashboard dashboard-pictures tools-ops
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -70,6 +71,10 @@ test-binary: build tools-test
 # SDKs and servers from npm and PyPI, at pinned versions, through the gateway; installed below target/e2e.
 test-e2e: build tools-test
 	$(PYTHON) tests/e2e/run.py --profile $(PROFILE)
+
+# Every client that we know against every server, through the gateway, some ten minutes; writes the table of docs/clients.md.
+e2e-all: build tools-test
+	$(PYTHON) tests/e2e/wide.py --profile $(PROFILE) --write
 
 # Suite, SDK and Node.js from npm, at pinned versions; installed below target/conformance. tests/conformance/README.md tells more.
 conformance: tools-build tools-test

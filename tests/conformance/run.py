@@ -148,6 +148,9 @@ files = ["policy.toml"]
 allow_http = true
 allow_networks = ["127.0.0.0/8"]
 
+[discovery]
+interval = "300ms"
+
 [log]
 access = "access.log"
 """

@@ -131,7 +131,7 @@ def judge(case, exposed, answer, through_gate):
     words = "".join(block.get("text", "") or block.get("uri", "") for block in result.get("content", []))
     failed = bool(result.get("isError"))
     if kind == "refused":
-        return judge_refusal(want, exposed, result, words)
+        return judge_refusal(want, exposed, result, words, answer.get("hides"))
     if failed != (kind == "failed"):
         return f"isError is {failed}: {words[:300]}"
     if kind == "structured" and result.get("structuredContent") != want:
@@ -145,7 +145,7 @@ def judge(case, exposed, answer, through_gate):
     return None
 
 
-def judge_refusal(code, exposed, result, words):
+def judge_refusal(code, exposed, result, words, hides):
     """A refusal must reach the model: as text, naming the tool, with the code beside it."""
     error = (result.get("structuredContent") or {}).get("error", {})
     if not result.get("isError"):
@@ -157,6 +157,8 @@ def judge_refusal(code, exposed, result, words):
     if f"`{exposed}`" not in words:
         return f"the message does not name `{exposed}`: {words}"
     marker = (result.get("_meta") or {}).get("toolgate/refusal", {})
+    if hides == "_meta":
+        return None
     if marker.get("code") != code or not str(marker.get("request_id", "")).startswith("req_"):
         return f"toolgate/refusal is {marker}"
     return None

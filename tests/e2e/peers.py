@@ -110,7 +110,7 @@ def free_ports(count):
     return ports
 
 
-def modern_tools(port):
+def modern_tools(port, path="/mcp"):
     """All pages of `tools/list` in the modern era; None when the server does not speak it."""
     tools, cursor = [], None
     while True:
@@ -121,7 +121,7 @@ def modern_tools(port):
         }
         params = {"_meta": meta} | ({"cursor": cursor} if cursor is not None else {})
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
-        status, _, body = rpc(port, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}, headers)
+        status, _, body = rpc(port, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}, headers, path)
         if status != 200 or "result" not in body:
             return None
         tools += body["result"]["tools"]
@@ -130,14 +130,14 @@ def modern_tools(port):
             return tools
 
 
-def legacy_tools(port):
+def legacy_tools(port, path="/mcp"):
     """`tools/list` after `initialize`."""
     hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "e2e", "version": "1"}}
-    _, headers, _ = rpc(port, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}, {})
+    _, headers, _ = rpc(port, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}, {}, path)
     session = {"MCP-Protocol-Version": LEGACY, "Mcp-Session-Id": headers["mcp-session-id"]}
-    rpc(port, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
-    _, _, body = rpc(port, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session)
-    request(port, "DELETE", "/mcp", headers=session)
+    rpc(port, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session, path)
+    _, _, body = rpc(port, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session, path)
+    request(port, "DELETE", path, headers=session)
     return body["result"]["tools"]
 
 

@@ -57,7 +57,7 @@ class Score:
 class Driver:
     """A client process that plays a script of sessions and answers a line a step."""
 
-    def __init__(self, installed, client, sessions, log):
+    def __init__(self, installed, client, sessions, log, group=False):
         _, interpreter, script, mode, _ = client
         folder = installed.npm / "clients"
         self.log = open(log, "wb")
@@ -67,6 +67,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
+            start_new_session=group,
         )
         self.lines, self.deadline = queue.Queue(), time.monotonic() + DRIVER_TIMEOUT_S
         threading.Thread(target=self.read, daemon=True).start()
