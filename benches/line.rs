@@ -114,8 +114,13 @@ fn request_stages() -> Vec<Case> {
             let mut asked = Asked::default();
             let key = &authenticate_only(&world.snapshot, call).key;
             black_box(
-                admit(&Caller { snapshot: &world.snapshot, key, granted: None }, &call.head, &call.body, &mut asked)
-                    .unwrap(),
+                admit(
+                    &Caller { snapshot: &world.snapshot, key, granted: None, user: None },
+                    &call.head,
+                    &call.body,
+                    &mut asked,
+                )
+                .unwrap(),
             );
             black_box(now);
         }),

@@ -122,6 +122,8 @@ table! {
         "Servers asked for their tools, by result (ok, failed).";
     DISCOVERY_AGE = "toolgate_discovery_age_seconds" Kind::Gauge, ["server"] open "server",
         "Since the server's tools were last listed in full; past discovery.max_age its calls are refused.";
+    ISSUER_KEYS = "toolgate_issuer_keys" Kind::Gauge, ["issuer"] open "issuer",
+        "Public keys that are held of an issuer of tokens; at 0 its tokens are refused. Absent without auth.issuers.";
     ENTRIES_DROPPED = "toolgate_discovery_entries_dropped_total" Kind::Counter, ["server"] open "server",
         "Entries of a server's listing that were dropped because they have no name.";
     PROGRESS_DROPPED = "toolgate_progress_dropped_total" Kind::Counter, [],
@@ -438,6 +440,11 @@ impl Scrape {
         self.put(&REQUESTS_MAX, &[], float(max), Fold::Most);
     }
 
+    /// Keys that are held of an issuer of tokens.
+    pub fn issuer_keys(&mut self, issuer: &str, keys: usize) {
+        self.put(&ISSUER_KEYS, &[issuer], float(u64::try_from(keys).unwrap_or(u64::MAX)), Fold::Most);
+    }
+
     /// Subscriptions being served.
     pub fn subscriptions(&mut self, now: u64) {
         self.put(&SUBSCRIPTIONS, &[], float(now), Fold::Most);
@@ -727,6 +734,7 @@ mod tests {
             scrape.discovery_age("github", Duration::from_secs(12));
             scrape.requests(5, 10_000);
             scrape.subscriptions(3);
+            scrape.issuer_keys("https://login.example.com", 2);
             scrape.access_log_dropped(6);
             scrape.pattern_overruns(2);
             scrape.certificate("cert.pem", 1_900_000_000);

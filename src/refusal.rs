@@ -236,6 +236,11 @@ pub enum Refusal {
     ToolNotApproved,
     /// Changed after approval (§4).
     ToolDefinitionChanged,
+    /// The server takes each user's own credential, and there is none (§4).
+    CredentialRequired {
+        /// The call names a user.
+        named: bool,
+    },
     /// Arguments do not fit (§4).
     InvalidArguments(ArgumentFault),
     /// A `block` rule matched (§4).
@@ -281,6 +286,8 @@ pub struct Voice<'a> {
     pub console: &'a str,
     /// `attribution.prefix`, as written.
     pub prefix: &'a str,
+    /// `server.connect_url`, where the server takes each user's own credential.
+    pub connect_url: Option<&'a str>,
     /// Not of a tool, but of a request that is passed through: `tool` is its method.
     pub passed: bool,
 }
@@ -339,6 +346,7 @@ impl Refusal {
             Self::ToolNotAllowed => tool("tool_not_allowed", Permission),
             Self::ToolNotApproved => tool("tool_not_approved", Permission),
             Self::ToolDefinitionChanged => tool("tool_definition_changed", Permission),
+            Self::CredentialRequired { .. } => tool("credential_required", Permission),
             Self::InvalidArguments(_) => tool("invalid_tool_arguments", InvalidRequest),
             Self::GuardrailBlocked { side: Side::Input, .. } => tool("guardrail_blocked", Permission),
             Self::GuardrailBlocked { side: Side::Output, .. } => tool("guardrail_blocked", Permission).reached(),
@@ -465,6 +473,16 @@ impl Refusal {
             Self::ToolDefinitionChanged => format!(
                 "The definition of `{tool}` changed after it was approved, so {product} does not call it. An admin can review the change and approve it again in {console}. Do not retry until then."
             ),
+            Self::CredentialRequired { named } => {
+                let why = match named {
+                    true => "has not connected an account yet".to_owned(),
+                    false => format!("is not named by this request (`{}User`)", voice.prefix),
+                };
+                format!(
+                    "`{tool}` is called with the account of the person that it is called for, who {why}. Ask the person to connect an account at {}. Do not retry until then.",
+                    voice.connect_url.unwrap_or(console)
+                )
+            }
             Self::InvalidArguments(fault) => argument_message(fault, tool, voice),
             Self::GuardrailBlocked { side: Side::Input, detector } => format!(
                 "A guardrail of {product} blocked this call of `{tool}`: the detector `{detector}` matched its arguments. {unsent}; an admin can review the rule in {console}. Do not retry until then."
@@ -572,6 +590,12 @@ fn unavailable_message(cause: Unavailable, tool: &str, voice: &Voice<'_>) -> Str
         Unavailable::NotListed => {
             return format!(
                 "The server of `{tool}` has not listed its tools for too long, so {product} does not call it. {unsent}. {retry}"
+            );
+        }
+        Unavailable::CredentialRefused { .. } if voice.connect_url.is_some() => {
+            return format!(
+                "The server of `{tool}` refused the account of the person that it was called for. {ran}. Ask the person to connect the account again at {}: do not retry until then.",
+                voice.connect_url.unwrap_or(console)
             );
         }
         Unavailable::CredentialRefused { .. } => {

@@ -154,6 +154,7 @@ impl Source {
             conf: &self.conf,
             records: &self.records,
             secrets: &self.secrets,
+            users: &HashMap::new(),
             state_key: [7; 32],
             revision: 1,
             created: UNIX,
@@ -234,7 +235,7 @@ pub fn identify<'s>(snapshot: &'s Snapshot, call: &Call, now: Now) -> &'s KeyPol
 
 /// The request side of the line.
 pub fn admitted(snapshot: &Snapshot, key: &KeyPolicy, call: &Call, asked: &mut Asked, now: Now) -> Admitted {
-    let caller = Caller { snapshot, key, granted: None };
+    let caller = Caller { snapshot, key, granted: None, user: None };
     match admit(&caller, &call.head, &call.body, asked) {
         Ok(Admission::Call(checked)) => match charge(*checked, &snapshot.settings, now).unwrap() {
             Charged::Admitted(admitted) => admitted,

@@ -37,7 +37,7 @@ use crate::{
         guard::{self, Verdict},
         snapshot::{KeyPolicy, ServerPolicy, Snapshot, ToolPolicy, ViewServer},
     },
-    refusal::{Refusal, Surface},
+    refusal::{Refusal, Surface, Voice},
 };
 
 /// Tells what would happen to a call.
@@ -48,7 +48,7 @@ use crate::{
 pub(super) async fn explain(State(rooms): State<Arc<Rooms>>, call: Call, body: Body) -> Outcome {
     call.allow(Role::Viewer, &[])?;
     let members = body.object()?;
-    only(&members, &["key", "endpoint", "tool", "arguments", "client_ip"])?;
+    only(&members, &["key", "endpoint", "tool", "arguments", "client_ip", "user"])?;
     let text = |name: &str| match members.get(name) {
         Some(Json::String(text)) => Ok(text.as_str()),
         Some(_) => Err(Refused::invalid(format!("`{name}` must be a string"))),
@@ -62,10 +62,15 @@ pub(super) async fn explain(State(rooms): State<Arc<Rooms>>, call: Call, body: B
             Some(parsed.map_err(|_| Refused::invalid("`client_ip` must be an address"))?)
         }
     };
+    let user = match members.get("user") {
+        None | Some(Json::Null) => None,
+        Some(_) => Some(text("user")?),
+    };
     let catalog = rooms.control.catalog();
     let owned = catalog.find::<Key>(None, key)?;
     let snapshot = rooms.control.live().load().ok_or_else(Refused::internal)?;
-    let mut told = Told { catalog: &catalog, snapshot: &snapshot, key: owned, tool, checks: Vec::new() };
+    let mut told =
+        Told { catalog: &catalog, snapshot: &snapshot, key: owned, tool, user, connect_url: None, checks: Vec::new() };
     let message = message(tool, body.raw());
     let now = now(&rooms);
     let refusal = told.walk((endpoint, client), &message, now).err();
@@ -92,6 +97,9 @@ struct Told<'c> {
     snapshot: &'c Snapshot,
     key: &'c Owned<Key>,
     tool: &'c str,
+    user: Option<&'c str>,
+    /// Of the server that was resolved.
+    connect_url: Option<String>,
     checks: Vec<Check>,
 }
 
@@ -123,8 +131,20 @@ impl Told<'_> {
             return Err(Refusal::Internal);
         };
         let (server, tool) = self.resolve(key, granted)?;
+        self.credential(server)?;
         self.content((key, tool), &document, &request)?;
         self.server(server, now)
+    }
+
+    fn credential(&mut self, server: &ServerPolicy) -> Result<(), Refusal> {
+        let Some(users) = &server.users else { return Ok(()) };
+        self.connect_url = Some(users.connect_url.to_string());
+        let by = Some(format!("server `{}`", server.slug));
+        self.judge("credential", users.access(self.user).map(drop), by, "the user's credential is held")
+    }
+
+    fn voice(&self) -> Voice<'_> {
+        Voice { connect_url: self.connect_url.as_deref(), ..self.snapshot.settings.voice(self.tool) }
     }
 
     fn standing(&mut self, key: &KeyPolicy, client: Option<IpAddr>) -> Result<(), Refusal> {
@@ -249,8 +269,7 @@ impl Told<'_> {
             let key = &self.key.value;
             return if key.revoked { "the key is revoked" } else { "the key has expired" }.to_owned();
         }
-        let settings = &self.snapshot.settings;
-        refusal.message(&settings.voice(self.tool))
+        refusal.message(&self.voice())
     }
 
     fn finish(&self, refusal: Option<&Refusal>) -> Json {
@@ -258,8 +277,7 @@ impl Told<'_> {
             return json!({ "verdict": "allowed", "code": null, "message": null, "checks": self.checks });
         };
         let row = refusal.row();
-        let settings = &self.snapshot.settings;
-        let voice = settings.voice(self.tool);
+        let voice = self.voice();
         let (surface, number) = match row.surface {
             Surface::Http(status) => ("http", json!(status)),
             Surface::Rpc { code, .. } => ("rpc", json!(code)),

@@ -8,6 +8,7 @@
 mod audit;
 mod auth;
 mod call;
+mod credentials;
 mod diff;
 mod explain;
 mod guardrails;

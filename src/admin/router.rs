@@ -6,8 +6,8 @@ use axum::{Router, extract::DefaultBodyLimit};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Rooms, audit, call::BODY_BYTES_MAX, explain, guardrails, keys, openapi, organizations, projects, reply::Refused,
-    servers, status, tools,
+    Rooms, audit, call::BODY_BYTES_MAX, credentials, explain, guardrails, keys, openapi, organizations, projects,
+    reply::Refused, servers, status, tools,
 };
 
 /// Every call of the management API.
@@ -20,6 +20,8 @@ pub(super) fn api() -> OpenApiRouter<Arc<Rooms>> {
         .routes(routes!(servers::list, servers::create))
         .routes(routes!(servers::get, servers::patch, servers::delete))
         .routes(routes!(servers::discover))
+        .routes(routes!(credentials::list))
+        .routes(routes!(credentials::put, credentials::delete))
         .routes(routes!(tools::list))
         .routes(routes!(tools::get, tools::patch))
         .routes(routes!(tools::approve))

@@ -122,6 +122,10 @@ pub(super) struct Server {
     client_key: Option<CredentialRef>,
     /// Headers that carry the credential, at most 8.
     credential: Option<BTreeMap<String, CredentialRef>>,
+    /// `shared`, or `per_user`: each call goes out with the credential of the user that its attribution names.
+    credential_mode: Option<String>,
+    /// Where a person connects an account; needed with `per_user`.
+    connect_url: Option<String>,
     /// Says that a key may get the trifecta; must be the boolean `true`.
     confirm_trifecta: Option<bool>,
 }
@@ -165,6 +169,10 @@ pub(super) struct ShownServer {
     client_key: Option<CredentialRef>,
     /// Headers that carry the credential, at most 8.
     credential: Option<BTreeMap<String, CredentialRef>>,
+    /// `shared`, or `per_user`: each call goes out with the credential of the user that its attribution names.
+    credential_mode: Option<String>,
+    /// Where a person connects an account; needed with `per_user`.
+    connect_url: Option<String>,
     /// Who owns it.
     managed_by: ManagedBy,
     /// The revision that discovery settled.
@@ -207,6 +215,10 @@ pub(super) struct PatchServer {
     client_key: Option<CredentialRef>,
     /// Headers that carry the credential, at most 8.
     credential: Option<BTreeMap<String, CredentialRef>>,
+    /// `shared`, or `per_user`: each call goes out with the credential of the user that its attribution names.
+    credential_mode: Option<String>,
+    /// Where a person connects an account; needed with `per_user`.
+    connect_url: Option<String>,
     /// Says that a key may get the trifecta; must be the boolean `true`.
     confirm_trifecta: Option<bool>,
 }
@@ -609,6 +621,8 @@ pub(super) struct Explain {
     arguments: Json,
     /// Where the call would come from.
     client_ip: Option<String>,
+    /// Whom the call would be for, as the attribution header names it.
+    user: Option<String>,
 }
 
 /// What would happen to a call.
@@ -768,6 +782,36 @@ pub(super) struct Tools {
 pub(super) struct Keys {
     /// In order.
     keys: Vec<ShownKey>,
+    /// Path of the next page; left out on the last.
+    next: Option<String>,
+}
+
+/// A user's credential for a server.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CredentialBody {
+    /// Names and values of the headers that carry it, at most 8.
+    headers: BTreeMap<String, String>,
+}
+
+/// What may be shown of a user's credential.
+#[derive(Deserialize, ToSchema)]
+pub(super) struct UserCredential {
+    /// The server's slug.
+    server: String,
+    /// The user.
+    user: String,
+    /// The names of its headers.
+    headers: Vec<String>,
+    /// When it was stored.
+    stored: String,
+}
+
+/// A list, or a page of it.
+#[derive(Deserialize, ToSchema)]
+pub(super) struct UserCredentials {
+    /// By user.
+    credentials: Vec<UserCredential>,
     /// Path of the next page; left out on the last.
     next: Option<String>,
 }
@@ -964,6 +1008,16 @@ pub(super) struct ToolPath {
     slug: String,
     /// The server's own name for the tool.
     tool: String,
+}
+
+/// Members of a path.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct CredentialPath {
+    /// The server's slug.
+    slug: String,
+    /// The user, as the attribution header names it.
+    user: String,
 }
 
 /// Members of a path.

@@ -22,6 +22,14 @@ pub struct Attribution {
     pub entries: Vec<(String, String)>,
 }
 
+impl Attribution {
+    /// Whom the call is for.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.entries.iter().find(|(name, _)| name == "user").map(|(_, value)| value.as_str())
+    }
+}
+
 /// Reads the attribution headers and `?trace_id=`.
 ///
 /// # Refuses

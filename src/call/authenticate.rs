@@ -11,15 +11,69 @@ use ipnet::IpNet;
 use super::Now;
 use crate::{
     model::id::KeyDigest,
-    policy::snapshot::{KeyPolicy, Snapshot, Token},
+    policy::{
+        issuers::{self, Judged, Subject},
+        snapshot::{KeyPolicy, Snapshot, Token},
+    },
     refusal::Refusal,
 };
+
+/// What a caller showed of who it is, judged once; whom it stands for may change with the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A key's own token.
+    Key(KeyDigest),
+    /// A token of an issuer.
+    Issued {
+        /// The id of a key.
+        key_id: String,
+        /// The organization that the key must be of.
+        organization: String,
+        /// Seconds since 1970.
+        expires: i64,
+    },
+}
+
+/// Judges the one bearer token of the request.
+///
+/// # Refuses
+/// - [`Refusal::Unauthenticated`]: as [`bearer`], or a token of an issuer that is not valid.
+pub fn proof(snapshot: &Snapshot, headers: &HeaderMap, now: Now) -> Result<Proof, Refusal> {
+    let token = token(headers)?;
+    match issuers::judge(&snapshot.issuers, token, now.unix) {
+        Judged::Foreign => Ok(Proof::Key(KeyDigest::of(token))),
+        Judged::Invalid => Err(Refusal::Unauthenticated),
+        Judged::Valid(issuer, Subject { key_id, expires }) => {
+            Ok(Proof::Issued { key_id, organization: issuer.organization().to_owned(), expires })
+        }
+    }
+}
+
+/// The key of a proof, while both are valid.
+///
+/// # Refuses
+/// - [`Refusal::Unauthenticated`]: unknown, expired or revoked, or a key of another organization than the issuer's.
+pub fn holder<'s>(snapshot: &'s Snapshot, proof: &Proof, now: Now) -> Result<&'s Token, Refusal> {
+    match proof {
+        Proof::Key(digest) => key(snapshot, digest, now),
+        Proof::Issued { key_id, organization, expires } => snapshot
+            .by_id
+            .get(key_id.as_str())
+            .filter(|token| now.unix < *expires && token.expires.is_none_or(|expires| now.unix < expires))
+            .filter(|token| *token.key.organization.id == **organization)
+            .ok_or(Refusal::Unauthenticated),
+    }
+}
 
 /// The digest of the one bearer token of the request. No other place is read.
 ///
 /// # Refuses
 /// - [`Refusal::Unauthenticated`]: none, more than one `Authorization`, another scheme, or an empty token.
 pub fn bearer(headers: &HeaderMap) -> Result<KeyDigest, Refusal> {
+    token(headers).map(KeyDigest::of)
+}
+
+fn token(headers: &HeaderMap) -> Result<&[u8], Refusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return Err(Refusal::Unauthenticated) };
     let (scheme, token) = value.as_bytes().split_at_checked(7).ok_or(Refusal::Unauthenticated)?;
@@ -27,7 +81,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<KeyDigest, Refusal> {
     if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
         return Err(Refusal::Unauthenticated);
     }
-    Ok(KeyDigest::of(token))
+    Ok(token)
 }
 
 /// The key of a token, while it is valid.

@@ -20,9 +20,13 @@ use crate::{
         jsonrpc::{Document, Spanned},
         mcp::{Era, HEADER_PARAM_PREFIX, Revision},
     },
-    policy::snapshot::{KeyPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy, ViewServer},
+    policy::{
+        guard::CredentialMask,
+        snapshot::{KeyPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy, ViewServer},
+        users::UserAccess,
+    },
     refusal::Refusal,
-    upstream::{breaker::Permit, envelope},
+    upstream::{breaker::Permit, envelope, target::Target},
 };
 
 /// Who calls, and where; the verdict on key and route.
@@ -34,6 +38,8 @@ pub struct Caller<'s> {
     pub key: &'s KeyPolicy,
     /// The granted server of a per-server path; none on the aggregated endpoint.
     pub granted: Option<&'s ViewServer>,
+    /// Whom it calls for, by its attribution.
+    pub user: Option<&'s str>,
 }
 
 /// What a request asked for, as far as it was read: enough to answer it in its own form and to count it.
@@ -77,6 +83,8 @@ pub enum Admission {
 pub struct Checked {
     /// The server.
     pub server: Arc<ServerPolicy>,
+    /// For whom, where the server takes each user's own credential.
+    pub user: Option<Arc<UserAccess>>,
     /// What the server is asked for.
     pub subject: Subject,
     /// The arguments, byte for byte what was checked; of a request that is passed through all that is passed on of its `params`.
@@ -87,6 +95,34 @@ pub struct Checked {
     pub params: Vec<(String, String)>,
     /// What the guardrails on the way in found, for metrics and log.
     pub screened: input::Screened,
+}
+
+impl Checked {
+    /// How the server is reached, with the credential of whom it is called for.
+    #[must_use]
+    pub fn target(&self) -> &Arc<Target> {
+        self.user.as_ref().map_or(&self.server.upstream.target, |user| &user.target)
+    }
+
+    /// Finds every credential that could be in the answer.
+    #[must_use]
+    pub fn mask(&self) -> &CredentialMask {
+        self.user.as_ref().map_or(&self.server.mask, |user| user.mask())
+    }
+
+    /// The name of whom it is called for, where that decides on the credential.
+    #[must_use]
+    pub fn user_name(&self) -> Option<&Arc<str>> {
+        self.user.as_ref().map(|user| user.user())
+    }
+}
+
+/// The access of whom `caller` calls for; none where the server is called with its own credential.
+///
+/// # Refuses
+/// - [`Refusal::CredentialRequired`]
+pub(super) fn access(caller: &Caller<'_>, server: &ServerPolicy) -> Result<Option<Arc<UserAccess>>, Refusal> {
+    server.users.as_ref().map(|users| users.access(caller.user).map(Arc::clone)).transpose()
 }
 
 /// What a server is asked for.
@@ -222,8 +258,9 @@ fn call(
     {
         headers::agree_params(head, &schemas.params, arguments.as_ref().map(|arguments| arguments.node))?;
     }
+    let user = access(caller, server)?;
     let mut screened = Screened::default();
-    let checked = check(caller, (server, tool), (document, request), arguments.as_ref(), &mut screened);
+    let checked = check(caller, (server, tool, user), (document, request), arguments.as_ref(), &mut screened);
     asked.notes.append(&mut screened.notes);
     checked.map(|checked| Admission::Call(Box::new(checked)))
 }
@@ -238,7 +275,7 @@ fn known<'s>(caller: &Caller<'s>, name: &str) -> Option<(&'s Arc<ServerPolicy>, 
 
 fn check(
     caller: &Caller<'_>,
-    tool: (&Arc<ServerPolicy>, &Arc<ToolPolicy>),
+    tool: (&Arc<ServerPolicy>, &Arc<ToolPolicy>, Option<Arc<UserAccess>>),
     message: (&Document<'_>, &Request<'_>),
     arguments: Option<&Spanned<'_>>,
     screened: &mut Screened,
@@ -265,7 +302,7 @@ fn check(
 
 fn finish(
     caller: &Caller<'_>,
-    (server, tool): (&Arc<ServerPolicy>, &Arc<ToolPolicy>),
+    (server, tool, user): (&Arc<ServerPolicy>, &Arc<ToolPolicy>, Option<Arc<UserAccess>>),
     request: &Request<'_>,
     arguments: Vec<u8>,
     screened: input::Screened,
@@ -273,7 +310,7 @@ fn finish(
     let subject = Subject::Tool(Arc::clone(tool));
     let meta = meta(caller, &subject, (server, request), &arguments)?;
     let params = params(tool, &arguments);
-    Ok(Checked { server: Arc::clone(server), subject, arguments, meta, params, screened })
+    Ok(Checked { server: Arc::clone(server), user, subject, arguments, meta, params, screened })
 }
 
 /// The `Mcp-Param-*` texts of the checked arguments, for a modern server.

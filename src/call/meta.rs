@@ -68,7 +68,8 @@ pub(super) fn meta(
     if request.era == Era::Modern && subject.is_multi_round() {
         if let Some(state) = request.param("requestState") {
             let state = state.node.as_str().ok_or(Refusal::InvalidParams("`requestState` must be a string"))?;
-            let call = seal::Call { key_id: &caller.key.id, server, subject, arguments };
+            let user = server.users.as_ref().and(caller.user);
+            let call = seal::Call { key_id: &caller.key.id, user, server, subject, arguments };
             let opened = seal::open(&caller.snapshot.settings.state_key, state, &call)?;
             meta.request_state = Some(opened);
         }

@@ -69,7 +69,7 @@ pub fn release(exchange: &mut Exchange<'_>, document: &Document<'_>, result: &Sp
 
 /// Removes the credential that we hold, and credential-shaped text from an `isError` result.
 fn clean(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spanned<'_>) -> Option<Vec<u8>> {
-    let mut edits = exchange.call.checked.server.mask.edits(document, result);
+    let mut edits = exchange.call.checked.mask().edits(document, result);
     if edits.is_empty() && !is_error(result) {
         return None;
     }
@@ -200,7 +200,8 @@ fn seal_and_fit(exchange: &Exchange<'_>, document: &Document<'_>, result: &Spann
         None => None,
         Some(state) => {
             let (key_id, server) = (&exchange.key.id, &checked.server);
-            let call = seal::Call { key_id, server, subject: &checked.subject, arguments: &checked.arguments };
+            let (user, subject) = (checked.user_name().map(|user| &**user), &checked.subject);
+            let call = seal::Call { key_id, user, server, subject, arguments: &checked.arguments };
             Some(seal::seal(&exchange.settings.state_key, state.raw(), &call, exchange.nonce)?)
         }
     };
@@ -285,7 +286,7 @@ fn clean_part(exchange: &mut Exchange<'_>, raw: &[u8]) -> Result<String, Refusal
     let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
     let document = Document::parse(raw, &mut first).map_err(fault)?;
     let root = document.spanned_root();
-    let masked = edited(&document, &root, exchange.call.checked.server.mask.edits(&document, &root));
+    let masked = edited(&document, &root, exchange.call.checked.mask().edits(&document, &root));
     let document = Document::parse(&masked, &mut second).map_err(fault)?;
     let root = document.spanned_root();
     let cleaned = edited(&document, &root, guard::credential_edits(&document, &root));
@@ -300,7 +301,7 @@ fn edited(document: &Document<'_>, part: &Spanned<'_>, edits: Vec<guard::Edit>) 
 
 /// Cleans a server's text, screens it like a result, and cuts it.
 fn clean_message(exchange: &mut Exchange<'_>, message: &str) -> Result<String, Refusal> {
-    let mask = &exchange.call.checked.server.mask;
+    let mask = exchange.call.checked.mask();
     let mut text = mask.mask_text(message).unwrap_or_else(|| message.to_owned());
     if let Some(cleaned) = guard::clean_credentials(&text) {
         text = cleaned;
@@ -338,7 +339,7 @@ pub fn progress(exchange: &mut Exchange<'_>, document: &Document<'_>, params: &S
         exchange.progress_dropped += 1;
         return None;
     }
-    let edits = exchange.call.checked.server.mask.edits(document, params);
+    let edits = exchange.call.checked.mask().edits(document, params);
     let bytes = apply(document.raw(), params.span.clone(), edits.into_iter().map(Splice::from).collect());
     let mut scratch = Vec::new();
     let cleaned = Document::parse(&bytes, &mut scratch).ok()?;

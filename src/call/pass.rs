@@ -5,7 +5,7 @@
 
 use super::{
     input::{self, Screened},
-    line::{Caller, Checked, Subject},
+    line::{Caller, Checked, Subject, access},
     meta::meta,
     parse::Request,
     rewrite::apply,
@@ -160,6 +160,7 @@ pub(super) fn server<'s>(caller: &Caller<'s>, method: &Method) -> Result<&'s std
 /// Checks a request that is passed through.
 ///
 /// # Refuses
+/// - [`Refusal::CredentialRequired`]
 /// - [`Refusal::InvalidParams`]: a member is missing or of another kind.
 /// - [`Refusal::InvalidArguments`]: larger than `limits.arguments`.
 /// - [`Refusal::GuardrailBlocked`], [`Refusal::GuardrailUnavailable`]
@@ -169,6 +170,7 @@ pub(super) fn check(
     (document, request): (&Document<'_>, &Request<'_>),
     screened: &mut Screened,
 ) -> Result<Checked, Refusal> {
+    let user = access(caller, server)?;
     let bytes_max = caller.snapshot.settings.arguments_bytes_max;
     let [input, _] = &server.passing;
     let plan = input.plan(&caller.key.project);
@@ -209,5 +211,13 @@ pub(super) fn check(
     let subject = Subject::Passed { method, name: named };
     let meta = meta(caller, &subject, (server, request), &params)?;
     let server = std::sync::Arc::clone(server);
-    Ok(Checked { server, subject, arguments: params, meta, params: Vec::new(), screened: std::mem::take(screened) })
+    Ok(Checked {
+        server,
+        user,
+        subject,
+        arguments: params,
+        meta,
+        params: Vec::new(),
+        screened: std::mem::take(screened),
+    })
 }

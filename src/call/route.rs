@@ -5,10 +5,11 @@
 
 use std::borrow::Cow;
 
+use http::Method;
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    policy::snapshot::{View, ViewServer},
+    policy::snapshot::{View, ViewServer, WELL_KNOWN},
     refusal::Refusal,
 };
 
@@ -54,6 +55,13 @@ pub fn endpoint<'p>(path: &'p str, base_path: &str) -> Result<Endpoint<'p>, Refu
         Some(slug) if !slug.is_empty() && !slug.contains('/') => Ok(Endpoint::Server(Cow::Borrowed(rest))),
         _ => Err(Refusal::NotFound),
     }
+}
+
+/// Whether a request asks for what clients are told of OAuth: at its own place, or at that of any path of the gateway.
+#[must_use]
+pub fn is_metadata(method: &Method, path: &str) -> bool {
+    let rest = path.strip_prefix(WELL_KNOWN);
+    *method == Method::GET && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The granted, reachable server of that slug.

@@ -26,6 +26,8 @@ const NONCE_BYTES: usize = 12;
 pub struct Call<'c> {
     /// The key's id.
     pub key_id: &'c str,
+    /// Whom it calls for, where that decides on the credential.
+    pub user: Option<&'c str>,
     /// The server.
     pub server: &'c ServerPolicy,
     /// What it is asked for.
@@ -60,7 +62,7 @@ pub fn open(state_key: &[u8; 32], state: &str, call: &Call<'_>) -> Result<Vec<u8
     Aes256Gcm::new(state_key.into()).decrypt((&nonce).into(), Payload { msg: sealed, aad: &bound }).map_err(|_| bad())
 }
 
-/// The parts are told apart by their lengths, and a tool from a method by how many there are.
+/// The parts are told apart by their lengths, and a tool from a method, with a user or without, by how many there are.
 fn binding(call: &Call<'_>) -> Result<Vec<u8>, Refusal> {
     let mut scratch = Vec::new();
     let document = Document::parse(call.arguments, &mut scratch).map_err(|_| Refusal::Internal)?;
@@ -80,5 +82,8 @@ fn binding(call: &Call<'_>) -> Result<Vec<u8>, Refusal> {
         }
     }
     bind(&canonical);
+    if let Some(user) = call.user {
+        [b"user", user.as_bytes()].into_iter().for_each(bind);
+    }
     Ok(hash.finalize().to_vec())
 }

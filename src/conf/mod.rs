@@ -9,6 +9,7 @@
 //!
 //! Knows no snapshot, no store and no socket; whether a pattern or a schema compiles is judged by `policy`.
 
+mod auth;
 mod codec;
 mod court;
 mod credential;
@@ -17,6 +18,7 @@ mod fault;
 mod guardrail;
 mod interpolate;
 mod load;
+mod logs;
 mod measure;
 mod net;
 mod objects;
@@ -28,13 +30,15 @@ mod resolve;
 mod sections;
 mod value;
 
+pub use auth::TokenIssuer;
 pub use credential::{CREDENTIAL_HEADER_NAME_MAX, CREDENTIAL_HEADERS_MAX, judge_header};
 pub use describe::{Explained, dump, explain, policy_schema, schema, values};
 pub use fault::{Fault, FileSpan, Severity, Sources, nearest};
 pub use load::{FILE_BYTES_MAX, Loaded, Outcome, Rejected, from_text, from_texts, load};
+pub use logs::AccessLog;
 pub use net::{Address, Dsn, Listen, Tls, judge_url};
 pub use options::{
-    AccessLog, Admin, AdminToken, Attribution, Conf, Discovery, Egress, Gateway, Limits, Log, LogFormat, LogLevel, Ops,
+    Admin, AdminToken, Attribution, Auth, Conf, Discovery, Egress, Gateway, Limits, Log, LogFormat, LogLevel, Ops,
     PolicyFiles, RateLimits, Role, Store, Timeouts,
 };
 pub use policy::Policy;

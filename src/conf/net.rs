@@ -206,6 +206,34 @@ impl Codec for Urls {
     }
 }
 
+/// The longest address that a message sends a person to, in bytes.
+const WEB_ADDRESS_BYTES_MAX: usize = 512;
+
+/// An address that a person opens: `https://…` or `http://…`, without a user.
+pub(super) struct WebAddress;
+impl Codec for WebAddress {
+    type Out = String;
+    fn read(reader: &mut Reader<'_>, value: &Value) -> Option<String> {
+        judged(reader, value, |written| {
+            let good = Url::parse(written).is_ok_and(|url| {
+                matches!(url.scheme(), "https" | "http") && url.username().is_empty() && url.password().is_none()
+            });
+            let plain = written.len() <= WEB_ADDRESS_BYTES_MAX
+                && written.bytes().all(|byte| byte.is_ascii_graphic() && !b"`<>\"".contains(&byte));
+            match good && plain {
+                true => Ok(written.to_owned()),
+                false => Err(format!(
+                    "must be an address that a person opens, such as `https://app.example.com/connect`, not `{}`",
+                    shown(written)
+                )),
+            }
+        })
+    }
+    fn write(out: &String) -> Json {
+        Json::from(out.as_str())
+    }
+}
+
 /// An origin as a browser sends it: scheme, host, port if it is not the scheme's own.
 pub(super) struct Origins;
 impl Codec for Origins {

@@ -5,7 +5,7 @@ use super::{
     credential::{Headers, Secret},
     fault::Fault,
     measure::{Bytes, Digest, FilePath, Moment, Net, PinHex, Rates, Time},
-    net::Urls,
+    net::{Urls, WebAddress},
     policy::{Object, titled},
     read::{Form, Member, Places, Reader, members},
 };
@@ -14,8 +14,8 @@ use crate::model::{
     mcp::Revision,
     pin::Pin,
     records::{
-        Access, Approval, ApprovalStatus, Class, Grant, Key, Label, Organization, OrganizationStatus, Passthrough,
-        Plan, Project, Protocol, Server, SessionMode, Subscription,
+        Access, Approval, ApprovalStatus, Class, CredentialMode, Grant, Key, Label, Organization, OrganizationStatus,
+        Passthrough, Plan, Project, Protocol, Server, SessionMode, Subscription,
     },
     units::shown,
 };
@@ -107,6 +107,8 @@ impl Form for Server {
         client_certificate: Opt<FilePath>;
         client_key: Opt<Secret>;
         credential: Headers;
+        credential_mode: Word<CredentialMode>;
+        connect_url: Opt<WebAddress>;
     };
     fn blank() -> Self {
         Self {
@@ -128,11 +130,29 @@ impl Form for Server {
             client_certificate: None,
             client_key: None,
             credential: std::collections::BTreeMap::new(),
+            credential_mode: CredentialMode::Shared,
+            connect_url: None,
         }
     }
 }
 
-fn check_server(_: &Server, reader: &mut Reader<'_>, places: &Places) {
+fn check_server(server: &Server, reader: &mut Reader<'_>, places: &Places) {
+    let at = |name| places.of(name).unwrap_or_default();
+    match (server.credential_mode, places.has("connect_url")) {
+        (CredentialMode::PerUser, false) => {
+            reader.fault(&at("credential_mode"), "`credential_mode` `per_user` needs `connect_url` beside it");
+        }
+        (CredentialMode::Shared, true) => {
+            reader.fault(&at("connect_url"), "`connect_url` belongs to `credential_mode` `per_user`");
+        }
+        _ => {}
+    }
+    if server.credential_mode == CredentialMode::PerUser && server.session == SessionMode::Shared {
+        reader.fault(
+            &at("session"),
+            "`session` `shared` would mix users: it cannot stand beside `credential_mode` `per_user`",
+        );
+    }
     for (one, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")] {
         if let (Some(at), false) = (places.of(one), places.has(other)) {
             reader.fault(&at, format!("`{one}` needs `{other}` beside it"));
@@ -306,6 +326,7 @@ words! {
         "2025-03-26" = Protocol::Fixed(Revision::V2025_03_26),
     }
     SessionMode { "per_key" = SessionMode::PerKey, "shared" = SessionMode::Shared }
+    CredentialMode { "shared" = CredentialMode::Shared, "per_user" = CredentialMode::PerUser }
     Passthrough {
         "resources" = Passthrough::Resources, "prompts" = Passthrough::Prompts, "completion" = Passthrough::Completion,
     }

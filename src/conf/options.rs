@@ -7,16 +7,19 @@ use ipnet::IpNet;
 use serde_json::Value as Json;
 
 use super::{
-    codec::{Bool, Count, Id, List, Nested, OrEmpty, OrOff, Text, Word, judged, text, words},
-    credential::Prefix,
+    auth::TokenIssuer,
+    codec::{Bool, Count, Id, List, Nested, OrEmpty, OrOff, Text, Word, judged, words},
+    credential::{Prefix, Secret},
+    logs::{AccessLog, AccessLogs},
     measure::{Bytes, Digest, FilePath, Net, Rates, Time},
-    net::{Address, Addresses, Dsn, Listen, Listens, Origins, RedisUrl, StoreUrl, TcpAddresses},
+    net::{Address, Addresses, Dsn, Listen, Listens, Origins, RedisUrl, StoreUrl, TcpAddresses, WebAddress},
     read::{Codec, Form, Member, Reader, members},
     sections::{Sections, read_section},
     value::{Table, Value},
 };
 use crate::model::{
     id::KeyDigest,
+    records::SecretRef,
     units::{Rate, RateUnit, Size, Span, shown},
 };
 
@@ -147,6 +150,8 @@ sections! {
     store: Store {
         /// "sqlite:PATH" for one node, "postgres://…" for a fleet.
         url: Dsn as StoreUrl = Dsn::new("sqlite:toolgate.db"), restart;
+        /// What seals the credentials of users, by reference: { credential = NAME }, { file = PATH } or { env = NAME }; 32 bytes or more.
+        key: Option<SecretRef> as OrEmpty<Secret> = None;
     }
     /// The policy: organizations, projects, servers, keys, grants, approvals and guardrails.
     policy: PolicyFiles {
@@ -208,6 +213,14 @@ sections! {
     attribution: Attribution {
         /// The prefix, ending in "-".
         prefix: String as Prefix = "X-Toolgate-".into();
+    }
+    /// OAuth: with issuers their tokens (JWTs) are taken beside keys, and clients are told where to get one. Without, nothing of it shows.
+    auth: Auth {
+        /// { issuer, jwks_url, organization, audience = "…", claim = "sub" }: a token whose claim is the id of a key of that organization
+        /// is taken for that key. Without audience it must be for auth.resource.
+        issuers: Vec<TokenIssuer> as List<Nested<TokenIssuer>> = Vec::new();
+        /// The gateway as clients name it: its public address with gateway.base_path, such as "https://mcp.example.com/gateway".
+        resource: Option<String> as OrEmpty<WebAddress> = None;
     }
     /// What is written where.
     log: Log {
@@ -313,44 +326,6 @@ words! {
     LogLevel {
         "off" = LogLevel::Off, "error" = LogLevel::Error, "warn" = LogLevel::Warn, "info" = LogLevel::Info,
         "debug" = LogLevel::Debug, "trace" = LogLevel::Trace,
-    }
-}
-
-/// Where the access log goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessLog {
-    /// Standard output.
-    Stdout,
-    /// Nowhere.
-    Off,
-    /// A file that is appended to.
-    File(PathBuf),
-}
-
-/// `stdout`, `off` or a path. A lone word is neither a path nor a typo that makes a file.
-struct AccessLogs;
-impl Codec for AccessLogs {
-    type Out = AccessLog;
-    fn read(reader: &mut Reader<'_>, value: &Value) -> Option<AccessLog> {
-        match text(reader, value)? {
-            "stdout" => Some(AccessLog::Stdout),
-            "off" => Some(AccessLog::Off),
-            path if path.contains(['/', '.']) && !path.chars().any(char::is_control) => {
-                reader.absolute(path, &value.span).map(AccessLog::File)
-            }
-            other => {
-                let why = format!("must be `stdout`, `off` or a path, not `{}`", shown(other));
-                reader.wrong_hint(&value.span, why, format!("a file of that name is `./{}`", shown(other)));
-                None
-            }
-        }
-    }
-    fn write(out: &AccessLog) -> Json {
-        match out {
-            AccessLog::Stdout => Json::from("stdout"),
-            AccessLog::Off => Json::from("off"),
-            AccessLog::File(path) => Json::from(path.to_string_lossy()),
-        }
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn read_conf(reader: &mut Reader<'_>, table: &Table) -> (Conf, Sectio
     check_listeners(reader, &conf, &places);
     check_tokens(reader, &conf, &places);
     check_discovery(reader, &conf, &places);
+    super::auth::check(reader, &conf, &places);
     (conf, places)
 }
 

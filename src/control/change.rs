@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
+use super::users::UserHeaders;
 use crate::{
     model::{
         id::KeyDigest,
@@ -72,6 +73,22 @@ pub enum Change {
         /// The server's slug.
         server: String,
     },
+    /// Stores a user's credential for a server.
+    PutCredential {
+        /// Which server.
+        server: ServerName,
+        /// The user.
+        user: String,
+        /// The credential.
+        headers: UserHeaders,
+    },
+    /// Deletes it.
+    DeleteCredential {
+        /// Which server.
+        server: ServerName,
+        /// The user.
+        user: String,
+    },
     /// Approves a tool's current definition, or re-affirms a file's pin.
     Approve {
         /// Which.
@@ -131,6 +148,15 @@ pub struct Target {
     pub organization: Option<String>,
     /// Its id, slug or name.
     pub id: String,
+}
+
+/// A server by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerName {
+    /// In which organization; none: the only one that has it.
+    pub organization: Option<String>,
+    /// Its slug.
+    pub slug: String,
 }
 
 /// A tool by its name.

@@ -1,8 +1,11 @@
 //! What `toolgate check` does: judges a conf and its policy without a store. Writes nothing.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
 
-use super::secrets;
+use super::{secrets, users};
 use crate::{
     conf::{self, Fault},
     model::records::Records,
@@ -34,11 +37,13 @@ pub fn check(path: &Path, handles: &mut Handles) -> Result<String, String> {
         conf: &loaded.conf,
         records: &records,
         secrets: &secrets,
+        users: &HashMap::new(),
         state_key: [0; 32],
         revision: 0,
         created: 0,
         now_ms: 0,
     };
+    faults.extend(users::key_fault(&records, &loaded.conf));
     faults.extend(trifecta::faults(&records, &BTreeSet::new()));
     match compile(&inputs, handles) {
         Ok((_, more)) | Err(more) => faults.extend(more),

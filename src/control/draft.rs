@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::{Catalog, Control, State, next::Next, secrets};
+use super::{Catalog, Control, State, next::Next, secrets, users};
 use crate::{
     conf::Fault,
     model::records::Records,
@@ -50,6 +50,7 @@ impl Control {
         }
         records.tools.clone_from(&next.tools);
         records.discoveries.clone_from(&next.discoveries);
+        records.users.clone_from(&next.users);
         warnings.extend(trifecta::faults(&records, &next.overrides.confirmed));
         if warnings.iter().any(Fault::is_error) {
             return Err(warnings);
@@ -59,10 +60,14 @@ impl Control {
             .iter()
             .map(|s| ((s.value.organization.clone(), s.value.slug.clone()), secrets::read(&s.value, &next.conf)))
             .collect();
+        warnings.extend(users::key_fault(&records, &next.conf));
+        let (users, faults) = state.opened.open(&records.users, &next.conf);
+        warnings.extend(faults);
         let inputs = Inputs {
             conf: &next.conf,
             records: &records,
             secrets: &secrets,
+            users: &users,
             state_key: self.store.state_key(),
             revision: state.catalog.revision,
             created: unix_now(),

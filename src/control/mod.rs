@@ -18,6 +18,7 @@ mod listing;
 mod next;
 mod plan;
 mod secrets;
+mod users;
 mod write;
 
 use std::{
@@ -36,6 +37,7 @@ pub use self::{
     error::ChangeError,
     kept::Kept,
     plan::{check_slug_is_free, merged},
+    users::{USERS_MAX, UserHeaders, show as show_user},
 };
 use self::{
     next::{Next, Overrides},
@@ -113,6 +115,7 @@ struct State {
     overrides: Overrides,
     catalog: Arc<Catalog>,
     handles: Handles,
+    opened: users::Known,
 }
 
 impl Control {
@@ -134,6 +137,7 @@ impl Control {
             overrides: Overrides::default(),
             catalog: Arc::default(),
             handles,
+            opened: users::Known::default(),
         };
         state.absorb(stored).map_err(Rejected::Faults)?;
         let catalog = Slot::new(Catalog::default());
@@ -303,6 +307,7 @@ impl State {
             overrides: self.overrides.clone(),
             tools: self.catalog.records.tools.clone(),
             discoveries: self.catalog.records.discoveries.clone(),
+            users: self.catalog.records.users.clone(),
             ..Next::default()
         }
     }
@@ -314,6 +319,7 @@ impl State {
         catalog.revision = stored.revision;
         catalog.records.tools = stored.tools;
         catalog.records.discoveries = stored.discoveries;
+        catalog.records.users = users::read_stored(&stored.objects)?;
         self.catalog = Arc::new(catalog);
         Ok(())
     }

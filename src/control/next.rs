@@ -14,7 +14,7 @@ use crate::{
     conf::{self, Conf, Fault, Policy, Sources},
     model::records::{
         Approval, DiscoveryRecord, Grant, Guardrail, Key, Organization, Origin, Owned, Project, Records, Server,
-        ToolRecord,
+        ToolRecord, UserCredential,
     },
     policy::approval::{self, Move, Recording},
     store::{AuditRecord, StoredObject, Write},
@@ -51,6 +51,7 @@ pub(super) struct Next {
     pub(super) overrides: Overrides,
     pub(super) tools: Vec<ToolRecord>,
     pub(super) discoveries: Vec<DiscoveryRecord>,
+    pub(super) users: Vec<UserCredential>,
     pub(super) writes: Vec<Write>,
     pub(super) audit: Vec<AuditRecord>,
     /// Tools that go from one state to another, by server.
@@ -294,6 +295,7 @@ pub(super) fn read_stored(
             Key::KIND => read_one::<Key>(&mut api, object)?,
             Grant::KIND => read_one::<Grant>(&mut api, object)?,
             Guardrail::KIND => read_one::<Guardrail>(&mut api, object)?,
+            super::users::KIND => {}
             other => return Err(format!("the store holds a `{other}`, which this version does not know")),
         }
     }

@@ -53,6 +53,10 @@ pub(super) fn plan(next: &mut Next, catalog: &Catalog, change: &Change, asker: &
         Change::Revoke { key } => revoke(next, catalog, key, asker),
         Change::Grant(grant) => put_grant(next, catalog, grant, asker),
         Change::Ungrant { key, server } => delete_grant(next, catalog, (key, server), asker),
+        Change::PutCredential { server, user, headers } => {
+            super::users::put(next, catalog, (server, user, headers), asker)
+        }
+        Change::DeleteCredential { server, user } => super::users::delete(next, catalog, (server, user), asker),
         Change::Approve { .. } | Change::Block(_) | Change::SetTerms { .. } => {
             super::decide::plan(next, catalog, change, asker)
         }
@@ -262,6 +266,7 @@ fn delete_server(next: &mut Next, catalog: &Catalog, target: &Target, asker: &As
         for grant in grants.iter().filter(|grant| grant.server == *slug && home(&grant.key).unwrap_or(false)) {
             remove(next, grant, &asker.who);
         }
+        super::users::delete_all(next, &server, asker);
         let of_it = |home: &str, name: &str| home == organization.as_str() && name == slug.as_str();
         next.tools.retain(|tool| !of_it(&tool.organization, &tool.server));
         next.discoveries.retain(|known| !of_it(&known.organization, &known.server));

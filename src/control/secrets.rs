@@ -6,6 +6,7 @@ use crate::{
     conf::Conf,
     model::records::{SecretRef, Server},
     policy::compile::ServerSecrets,
+    store::Vault,
     upstream::target::TlsOptions,
 };
 
@@ -37,6 +38,15 @@ pub(super) fn read(server: &Server, conf: &Conf) -> ServerSecrets {
     }
     secrets.tls = tls;
     secrets
+}
+
+/// What seals the credentials of users.
+///
+/// # Errors
+/// Why there is none, in words without any value.
+pub(super) fn vault(conf: &Conf) -> Result<Vault, String> {
+    let reference = conf.store.key.as_ref().ok_or("it is not set")?;
+    Vault::new(&resolve(reference, conf)?).map_err(|why| why.to_string())
 }
 
 fn resolve(reference: &SecretRef, conf: &Conf) -> Result<Vec<u8>, String> {

@@ -59,6 +59,8 @@ pub struct Records {
     pub tools: Vec<ToolRecord>,
     /// What discovery knows of each server.
     pub discoveries: Vec<DiscoveryRecord>,
+    /// Credentials of users, sealed.
+    pub users: Vec<UserCredential>,
 }
 
 /// What an organization pays for; `business` and `enterprise` have the gateway (contract §2 row 10).
@@ -152,6 +154,33 @@ pub enum SessionMode {
     Shared,
 }
 
+/// Whose credential goes along with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CredentialMode {
+    /// The server's, for every caller.
+    Shared,
+    /// The user's that the call names by its attribution; the server's own only asks for its tools.
+    PerUser,
+}
+
+/// A user's credential for a server, as it is kept: sealed with `store.key`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserCredential {
+    /// The server's organization.
+    pub organization: String,
+    /// The server's slug.
+    pub server: String,
+    /// The user, as attribution names it.
+    pub user: String,
+    /// The names of its headers, to be shown.
+    pub headers: Vec<String>,
+    /// When it was stored (RFC 3339).
+    pub stored: String,
+    /// The headers, sealed.
+    pub sealed: String,
+}
+
 /// What a server's own endpoint may pass through beside tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -203,6 +232,10 @@ pub struct Server {
     pub client_key: Option<SecretRef>,
     /// Headers that carry the credential we hold.
     pub credential: BTreeMap<String, SecretRef>,
+    /// Whose credential goes along with a call.
+    pub credential_mode: CredentialMode,
+    /// Where a person connects an account; needed in the mode `per_user`.
+    pub connect_url: Option<String>,
 }
 
 /// `[[key]]`

@@ -6,8 +6,10 @@
 pub mod approval;
 pub mod compile;
 pub mod guard;
+pub mod issuers;
 pub mod live;
 pub mod schema;
 pub mod snapshot;
 pub mod trifecta;
+pub mod users;
 mod views;

@@ -13,7 +13,9 @@ use ipnet::IpNet;
 use super::{
     approval::ToolState,
     guard::{CredentialMask, GuardPlan},
+    issuers::Issuer,
     schema::{ToolSchemas, advertise},
+    users::Users,
 };
 use crate::{
     budget::{Limit, Used},
@@ -38,6 +40,10 @@ pub struct Snapshot {
     pub settings: Arc<Settings>,
     /// Digest of a token to its key; revoked keys are not here.
     pub keys: HashMap<KeyDigest, Token>,
+    /// Those whose tokens are taken beside keys.
+    pub issuers: Vec<Arc<Issuer>>,
+    /// Keys by id, for which such tokens may stand; empty without issuers.
+    pub by_id: HashMap<Arc<str>, Token>,
     /// By id.
     pub organizations: HashMap<Arc<str>, Arc<OrganizationPolicy>>,
     /// Bytes of `tools/list` answers kept in views, against `settings.list_cache_bytes_max`.
@@ -89,7 +95,21 @@ pub struct Settings {
     pub discovery_max_age: Duration,
     /// The store's key that seals `requestState`.
     pub state_key: [u8; 32],
+    /// What clients are told of OAuth; none: nothing.
+    pub resource: Option<Resource>,
 }
+
+/// The gateway as a protected resource (RFC 9728).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Where its metadata are, for `WWW-Authenticate`.
+    pub metadata_url: String,
+    /// The metadata, JSON.
+    pub document: String,
+}
+
+/// Where clients look for the metadata: before the resource's path.
+pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 impl Default for Settings {
     /// What holds before the first policy: the conf's defaults.
@@ -116,6 +136,7 @@ impl Default for Settings {
             discovery_interval: Duration::from_secs(60),
             discovery_max_age: Duration::from_secs(3600),
             state_key: [0; 32],
+            resource: None,
         }
     }
 }
@@ -141,6 +162,7 @@ impl Settings {
             product: &self.product,
             console: &self.console,
             prefix: &self.attribution_prefix_written,
+            connect_url: None,
             passed: false,
         }
     }
@@ -260,10 +282,20 @@ pub struct ServerPolicy {
     pub passthrough: Vec<Passthrough>,
     /// Rules on what is passed through, on the way in and on the way out: those that name no tool.
     pub passing: [Guards; 2],
+    /// Those for whom it is called, where each has a credential; none: it is called with its own.
+    pub users: Option<Users>,
     /// How it is spoken to; lives on across snapshots.
     pub upstream: Arc<Upstream>,
     /// Every tool ever recorded, by the server's own name.
     pub tools: HashMap<Arc<str>, Arc<ToolPolicy>>,
+}
+
+impl ServerPolicy {
+    /// Where a person connects an account to it.
+    #[must_use]
+    pub fn connect_url(&self) -> Option<&str> {
+        self.users.as_ref().map(|users| &*users.connect_url)
+    }
 }
 
 /// A tool, compiled.

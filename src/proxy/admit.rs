@@ -94,8 +94,8 @@ impl Gateway {
         ctx.bytes_in = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let complete = tokio::time::Instant::now();
         let begun = Instant::now();
-        let caller = Caller { snapshot, key: &key, granted };
         let mut asked = std::mem::take(&mut ctx.asked);
+        let caller = Caller { snapshot, key: &key, granted, user: ctx.attribution.user() };
         let admission = caught(|| admit(&caller, &session.req_header().headers, &body, &mut asked));
         ctx.asked = asked;
         ctx.notes.append(&mut ctx.asked.notes);
@@ -130,6 +130,10 @@ impl Gateway {
     ) -> Result<(Arc<KeyPolicy>, Now), Early> {
         let settings = &snapshot.settings;
         let head = session.req_header();
+        if let Some(resource) = settings.resource.as_ref().filter(|_| route::is_metadata(&head.method, head.uri.path()))
+        {
+            return Err(Early::Whole(respond::metadata(resource)));
+        }
         let endpoint = route::endpoint(head.uri.path(), &settings.base_path)?;
         ctx.endpoint = endpoint.label();
         origin(&head.headers, &settings.allowed_origins)?;
@@ -144,8 +148,8 @@ impl Gateway {
         let peer = session.client_addr().and_then(|a| a.as_inet()).map_or(IpAddr::from([127, 0, 0, 1]), |a| a.ip());
         let client = authenticate::client_address(&head.headers, peer, &settings.trusted_proxies);
         ctx.client_ip = Some(client);
-        let digest = authenticate::bearer(&head.headers);
-        let token = match digest.clone().and_then(|digest| authenticate::key(snapshot, &digest, now)) {
+        let proof = authenticate::proof(snapshot, &head.headers, now);
+        let token = match proof.clone().and_then(|proof| authenticate::holder(snapshot, &proof, now)) {
             Ok(token) => token,
             Err(refusal) => {
                 return Err(self.failed_attempt(client, settings.failed_auth, now).unwrap_or(refusal).into());
@@ -153,7 +157,7 @@ impl Gateway {
         };
         let key = &token.key;
         ctx.key = Some(Arc::clone(key));
-        ctx.digest = digest.ok();
+        ctx.proof = proof.ok();
         authenticate::standing(key, client)?;
         Ok((Arc::clone(key), now))
     }

@@ -19,10 +19,11 @@ use crate::{
     call::{
         Admitted, Asked, Now,
         attribution::Attribution,
+        authenticate::Proof,
         input::{Asking, Note},
     },
     metrics::Metrics,
-    model::id::{KeyDigest, RequestId},
+    model::id::RequestId,
     policy::{
         live::Live,
         snapshot::{KeyPolicy, Settings, Snapshot},
@@ -193,8 +194,8 @@ pub struct Context {
     pub(super) started: Instant,
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) key: Option<Arc<KeyPolicy>>,
-    /// Of the token by which the key came.
-    pub(super) digest: Option<KeyDigest>,
+    /// By which the key came.
+    pub(super) proof: Option<Proof>,
     pub(super) endpoint: &'static str,
     pub(super) client_ip: Option<IpAddr>,
     pub(super) origin: Option<String>,
@@ -221,7 +222,7 @@ impl Context {
             started: Instant::now(),
             snapshot: None,
             key: None,
-            digest: None,
+            proof: None,
             endpoint: "other",
             client_ip: None,
             origin: None,

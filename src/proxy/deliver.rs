@@ -210,7 +210,7 @@ impl Gateway {
         let Some(spoken) = sent.spoken.as_ref().filter(|spoken| spoken.revision.era() == Era::Legacy) else { return };
         for (id, method) in &step.asked {
             let (id, method) = (id.clone(), method.clone());
-            let (client, target) = (Arc::clone(&self.0.client), Arc::clone(&server.upstream.target));
+            let (client, target) = (Arc::clone(&self.0.client), Arc::clone(sent.admitted.checked.target()));
             let (revision, session) = (spoken.revision, spoken.session().map(str::to_owned));
             tokio::spawn(async move {
                 let session = SessionRef { revision, id: session.as_deref() };

@@ -192,7 +192,7 @@ impl Gateway {
         let Some(spoken) = legacy else { return };
         let (revision, session) = (spoken.revision, spoken.session().map(str::to_owned));
         let (client, target, id) =
-            (Arc::clone(&self.0.client), Arc::clone(&sent.admitted.checked.server.upstream.target), sent.our_id);
+            (Arc::clone(&self.0.client), Arc::clone(sent.admitted.checked.target()), sent.our_id);
         tokio::spawn(async move {
             let session = SessionRef { revision, id: session.as_deref() };
             legacy::cancel(&client, &target, session, (id, "the client went away")).await;

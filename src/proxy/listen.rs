@@ -137,7 +137,7 @@ impl Gateway {
     /// the one it looked at last.
     fn list_now(&self, ctx: &mut Context) -> Option<Arc<str>> {
         let snapshot = self.snapshot()?;
-        let token = authenticate::key(&snapshot, ctx.digest.as_ref()?, self.now()).ok()?;
+        let token = authenticate::holder(&snapshot, ctx.proof.as_ref()?, self.now()).ok()?;
         authenticate::standing(&token.key, ctx.client_ip?).ok()?;
         let list = listen::tools(&snapshot, &token.key, ctx.server_slug.as_deref());
         (ctx.key, ctx.snapshot) = (Some(Arc::clone(&token.key)), Some(Arc::clone(&snapshot)));

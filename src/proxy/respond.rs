@@ -8,7 +8,7 @@ use crate::{
         jsonrpc::write_string,
         mcp::{Era, META_REFUSAL, META_SERVER_INFO, Revision},
     },
-    policy::snapshot::Settings,
+    policy::snapshot::{Resource, Settings},
     refusal::{Refusal, Surface, Voice},
 };
 
@@ -78,7 +78,7 @@ pub(super) fn refusal(refusal: &Refusal, asked: &Asked, settings: &Settings, req
         Surface::Http(status) => Answer {
             status,
             content_type: Some(JSON),
-            headers: http_headers(refusal),
+            headers: http_headers(refusal, settings),
             body: http_body(refusal, &message(refusal, asked, settings)),
             close: row.close,
         },
@@ -159,16 +159,28 @@ pub(super) fn framed(status: u16, message: Vec<u8>, takes: Takes) -> Answer {
 
 fn message(refusal: &Refusal, asked: &Asked, settings: &Settings) -> String {
     let voice = settings.voice(asked.tool_name.as_deref().unwrap_or(""));
-    refusal.message(&Voice { passed: asked.passed, ..voice })
+    let connect_url = asked.server.as_ref().and_then(|server| server.connect_url());
+    refusal.message(&Voice { passed: asked.passed, connect_url, ..voice })
 }
 
-fn http_headers(refusal: &Refusal) -> Vec<(&'static str, String)> {
+/// What clients are told of OAuth (RFC 9728).
+pub(super) fn metadata(resource: &Resource) -> Answer {
+    let headers = vec![("cache-control", "max-age=300".to_owned())];
+    let body = resource.document.clone().into_bytes();
+    Answer { status: 200, content_type: Some(JSON), headers, body, close: false }
+}
+
+fn http_headers(refusal: &Refusal, settings: &Settings) -> Vec<(&'static str, String)> {
     let mut headers = Vec::new();
     if let Some(seconds) = refusal.retry_after() {
         headers.push(("retry-after", seconds.to_string()));
     }
     match refusal {
-        Refusal::Unauthenticated => headers.push(("www-authenticate", "Bearer".to_owned())),
+        Refusal::Unauthenticated => {
+            let metadata = settings.resource.as_ref().map(|resource| &resource.metadata_url);
+            let challenge = metadata.map_or("Bearer".to_owned(), |url| format!("Bearer resource_metadata=\"{url}\""));
+            headers.push(("www-authenticate", challenge));
+        }
         Refusal::MethodNotAllowed => headers.push(("allow", "POST".to_owned())),
         _ => {}
     }

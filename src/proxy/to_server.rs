@@ -19,6 +19,7 @@ use crate::{
         client::ClientError,
         envelope::{self, CallMeta, Headers},
         exchange::AskError,
+        server::Behalf,
     },
 };
 
@@ -40,7 +41,9 @@ impl Gateway {
         let Some(revision) = server.revision else { return refuse(sent, Unavailable::NotListed) };
         if sent.spoken.is_none() || sent.renewed {
             let lost = sent.spoken.take();
-            let speak = server.upstream.speak(revision, (server.session, key_id.as_ref()), lost);
+            let checked = &sent.admitted.checked;
+            let behalf = Behalf { key_id: key_id.as_ref(), user: checked.user_name(), target: checked.target() };
+            let speak = server.upstream.speak(revision, (server.session, behalf), lost);
             match signals.within(sent.deadline, speak).await {
                 Err(_) => return Error::e_explain(DEADLINE, "the call's time limit"),
                 Ok(Err(error)) => {
@@ -54,7 +57,7 @@ impl Gateway {
             }
             sent.body = body(sent).into();
         }
-        let Ok(peer) = server.upstream.peer(signals.left(sent.deadline)) else {
+        let Ok(peer) = server.upstream.peer(signals.left(sent.deadline), sent.admitted.checked.user_name()) else {
             sent.admitted.failed(now_ms);
             return refuse(sent, Unavailable::Connect);
         };
@@ -80,7 +83,7 @@ impl Gateway {
             name: checked.subject.name(),
             params: &params,
             session: sent.spoken.as_ref().and_then(|spoken| spoken.session()),
-            credential: upstream.target.credential.headers(),
+            credential: checked.target().credential.headers(),
         };
         let mut failed = None;
         envelope::put_headers(&headers, &mut |name, value| {

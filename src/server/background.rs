@@ -69,6 +69,7 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     let _ = rooms.schedule.set(schedule);
     tokio::spawn(keep_swept(Arc::downgrade(&rooms.sessions), SWEEP_EVERY));
     tokio::spawn(keep_resolved(Arc::clone(rooms)));
+    tokio::spawn(super::issuers::keep_known(Arc::clone(rooms)));
     tokio::spawn(watch_discovery(Arc::clone(rooms)));
     tokio::spawn(reload_on_hangup(Arc::clone(rooms), hangups));
     if rooms.conf.store.url.expose().starts_with("postgres") {
@@ -325,6 +326,9 @@ fn fill(rooms: &Rooms, scrape: &mut Scrape, sessions: &HashMap<Arc<str>, usize>)
     scrape.subscriptions(rooms.state.counts.subscriptions.load(Ordering::Relaxed));
     let Some(snapshot) = rooms.live.load() else { return };
     scrape.requests(rooms.state.counts.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
+    for issuer in &snapshot.issuers {
+        scrape.issuer_keys(issuer.name(), issuer.key_count());
+    }
     let age = unix.saturating_sub(Duration::from_secs(u64::try_from(snapshot.created).unwrap_or(0)));
     scrape.snapshot(snapshot.revision, age);
     for ((server, state), count) in &rooms.control.tool_counts() {

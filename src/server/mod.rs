@@ -2,6 +2,7 @@
 
 mod background;
 mod doors;
+mod issuers;
 mod listen;
 mod management;
 mod notify;

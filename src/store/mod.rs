@@ -14,15 +14,19 @@ mod open;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod vault;
 
 use std::{fmt, path::Path, time::Duration};
 
 use jiff::Timestamp;
 
-pub use self::error::StoreError;
 use self::{
     engine::{Db, Purpose},
     open::Location,
+};
+pub use self::{
+    error::StoreError,
+    vault::{Headers, KEY_BYTES_MIN, Place, Vault, VaultFault},
 };
 use crate::model::{
     id::{decode_hex32, encode_hex},

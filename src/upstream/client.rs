@@ -218,6 +218,16 @@ impl Client {
         Ok(self.send(target, (Method::DELETE, map), Vec::new(), limits).await?.status)
     }
 
+    /// Gets a JSON document.
+    ///
+    /// # Errors
+    /// [`ClientError`]. A status is never an error here.
+    pub async fn get(&self, target: &Target, limits: Limits) -> Result<Reply, ClientError> {
+        let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
+        let identity = (header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        self.send(target, (Method::GET, HeaderMap::from_iter([accept, identity])), Vec::new(), limits).await
+    }
+
     async fn send(
         &self,
         target: &Target,

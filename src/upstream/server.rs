@@ -64,6 +64,17 @@ pub struct Spoken {
     pub lease: Option<Lease>,
 }
 
+/// On whose behalf a server is spoken to.
+#[derive(Clone, Copy, Debug)]
+pub struct Behalf<'b> {
+    /// The calling key.
+    pub key_id: Option<&'b Arc<str>>,
+    /// The user whose credential goes along; none: the server's own does.
+    pub user: Option<&'b Arc<str>>,
+    /// The server with that credential.
+    pub target: &'b Arc<Target>,
+}
+
 impl Spoken {
     /// `Mcp-Session-Id` of the call, if the server gave one.
     #[must_use]
@@ -80,7 +91,7 @@ impl Upstream {
     pub async fn speak(
         &self,
         revision: Revision,
-        (mode, key_id): (SessionMode, Option<&Arc<str>>),
+        (mode, behalf): (SessionMode, Behalf<'_>),
         lost: Option<Spoken>,
     ) -> Result<Spoken, AskError> {
         if revision.era() == Era::Modern {
@@ -89,27 +100,29 @@ impl Upstream {
         let lease = match lost.and_then(|spoken| spoken.lease) {
             Some(lost) => self.sessions.renew(lost, revision).await?,
             None => {
-                let owner = key_id.filter(|_| mode == SessionMode::PerKey).map(Arc::clone);
-                let credential = self.target.credential.fingerprint();
-                let key = SessionKey { server: Arc::clone(&self.name), credential, owner };
-                self.sessions.open(&self.target, &key, revision).await?
+                let owner = behalf.key_id.filter(|_| mode == SessionMode::PerKey).map(Arc::clone);
+                let user = behalf.user.map(Arc::clone);
+                let credential = behalf.target.credential.fingerprint();
+                let key = SessionKey { server: Arc::clone(&self.name), credential, owner, user };
+                self.sessions.open(behalf.target, &key, revision).await?
             }
         };
         Ok(Spoken { revision: lease.revision(), lease: Some(lease) })
     }
 
-    /// The peer to connect to, at an address that was judged and is judged again here.
+    /// The peer to connect to, at an address that was judged and is judged again here. Users share no connection: a server may
+    /// tie what it knows of a caller to one.
     ///
     /// # Errors
     /// [`Unresolved`]: no address that may be connected to.
-    pub fn peer(&self, left: Duration) -> Result<HttpPeer, Unresolved> {
+    pub fn peer(&self, left: Duration, user: Option<&Arc<str>>) -> Result<HttpPeer, Unresolved> {
         let address = self.addresses.pick()?;
         if !judge_ip(address.ip(), &self.target.rules) {
             return Err(Unresolved);
         }
         let endpoint = &self.target.endpoint;
         let mut peer = HttpPeer::new(address, endpoint.https, endpoint.sni.clone());
-        peer.group_key = self.group_key;
+        peer.group_key = user.map_or(self.group_key, |user| of_user(self.group_key, user));
         peer.client_cert_key = self.identity.clone();
         let options = &mut peer.options;
         options.connection_timeout = Some(self.target.connect_timeout.min(left));
@@ -198,6 +211,12 @@ fn group_key(name: &str, target: &Target) -> u64 {
     target.endpoint.hash(&mut hash);
     target.tls.hash(&mut hash);
     target.http2.hash(&mut hash);
+    hash.finish()
+}
+
+fn of_user(group_key: u64, user: &str) -> u64 {
+    let mut hash = DefaultHasher::new();
+    (group_key, user).hash(&mut hash);
     hash.finish()
 }
 

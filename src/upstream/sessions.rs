@@ -1,9 +1,9 @@
-//! Legacy sessions, kept outside the snapshot: one for each server, credential and key, or one that all keys share.
+//! Legacy sessions, kept outside the snapshot: one for each server, credential, key and user, or one that all keys share.
 //!
 //! A call that has a session finds it without a lock: each worker thread remembers the sessions it met, and two atomics of the
 //! session say whether it is still good. Only a miss goes to the shared table, and there many callers wait for one `initialize`.
 //!
-//! **Invariants.** A session serves only the key of its [`SessionKey`]. A session in use is neither swept nor evicted. However
+//! **Invariants.** A session serves only the key and the user of its [`SessionKey`]. A session in use is neither swept nor evicted. However
 //! many calls lose a session at once, it is renewed once.
 
 use std::{
@@ -53,6 +53,8 @@ pub struct SessionKey {
     pub credential: [u8; 32],
     /// The key's id; none: `session = "shared"`.
     pub owner: Option<Arc<str>>,
+    /// The user whose credential it is; none: the server's own.
+    pub user: Option<Arc<str>>,
 }
 
 /// What the pool allows; the defaults are [`SESSIONS_MAX`] and [`IDLE_MAX`].

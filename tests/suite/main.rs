@@ -37,6 +37,7 @@ mod life;
 mod limits;
 mod matrix;
 mod mixing;
+mod oauth;
 mod passthrough;
 mod profiles;
 mod refusals;

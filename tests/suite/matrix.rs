@@ -69,6 +69,10 @@ pub const ROWS: &[Row] = &[
     row("removed", "tool_not_approved", "removed", "{}"),
     row("changed", "tool_definition_changed", "drift", "{}"),
     row("the approval before the arguments", "tool_not_approved", "pending", "null"),
+    row("an account that is not connected", "credential_required", "echo", "{}")
+        .on("personal")
+        .says(&["https://connect.test/demo", "Ask the person"]),
+    row("the account before the arguments", "credential_required", "typed", "null").on("personal"),
     row("an argument of the wrong type", "invalid_tool_arguments", "typed", r#"{"n":"secret-value"}"#).says(&["/n"]),
     row("a missing argument", "invalid_tool_arguments", "typed", "{}"),
     row("a member too many", "invalid_tool_arguments", "typed", r#"{"n":1,"secret-value":2}"#),
@@ -160,9 +164,11 @@ pub async fn gateway_with(conf: &str) -> (Gw, Up) {
         .server_with("slow", &up, "timeout = '500ms'")
         .server_with("dark", &up, "enabled = false")
         .server_with("elsewhere", &up, "projects = ['sales']")
+        .server_with("personal", &up, "credential_mode = 'per_user'\nconnect_url = 'https://connect.test/demo'")
         .grant("ann", "demo", Read)
         .grant("ann", "chosen", Selected(&["echo"]))
         .grant("ann", "slow", Write)
+        .grant("ann", "personal", Read)
         .grant("ann", "dark", Read)
         .grant("ann", "elsewhere", Read)
         .approve("demo", &definition("write"), "write")
@@ -182,7 +188,7 @@ pub async fn gateway_with(conf: &str) -> (Gw, Up) {
     }
     for tool in up.tools() {
         let name = tool["name"].as_str().unwrap();
-        for server in ["demo", "chosen", "slow", "dark", "elsewhere", "hidden"] {
+        for server in ["demo", "chosen", "slow", "dark", "elsewhere", "hidden", "personal"] {
             let pinned = name == "pending" || (server == "demo" && ["write", "blocked"].contains(&name));
             if !pinned {
                 gateway = gateway.approve(server, &tool, "read");
@@ -238,7 +244,7 @@ fn check(row: &Row, answer: &Answer, accept: &str) -> String {
     for word in NEVER_SAID {
         assert!(!answer.wire().contains(word), "{word:?} is said: {}", answer.wire());
     }
-    if row.code.starts_with("tool_not") || row.code == "tool_definition_changed" {
+    if row.code.starts_with("tool_not") || ["tool_definition_changed", "credential_required"].contains(&row.code) {
         assert!(message.contains("retry"), "{message}");
     }
     let sentences = message.replace("e.g.", "").matches(". ").count() + 1;

@@ -12,6 +12,7 @@ const DEFAULT: Voice<'_> = Voice {
     product: "Toolgate",
     console: "the Toolgate console",
     prefix: "X-Toolgate-",
+    connect_url: None,
     passed: false,
 };
 /// The names of `conf/profiles/infro.toml`.
@@ -20,8 +21,12 @@ const INFRO: Voice<'_> = Voice {
     product: "INFRO",
     console: "INFRO, under MCP & connectors",
     prefix: "X-INFRO-",
+    connect_url: None,
     passed: false,
 };
+
+/// The same, of a server that takes each user's own credential.
+const PER_USER: Voice<'_> = Voice { connect_url: Some("https://app.example.com/connect/github"), ..DEFAULT };
 
 /// What a server said, in the sample of a rejection: two sentences that are not ours.
 const SERVERS_WORDS: &str = "No such row. Try another.";
@@ -105,6 +110,11 @@ fn tool_samples() -> Vec<(Refusal, &'static str)> {
         (Refusal::ToolNotAllowed, "no grant covers the tool"),
         (Refusal::ToolNotApproved, "pending, blocked or removed"),
         (Refusal::ToolDefinitionChanged, "the definition changed after it was approved"),
+        (
+            Refusal::CredentialRequired { named: true },
+            "`credential_mode` `per_user`, and the user has connected no account",
+        ),
+        (Refusal::CredentialRequired { named: false }, "the same, and the request names no user"),
         (Refusal::InvalidArguments(ArgumentFault::NotAnObject), "arguments that are no object"),
         (Refusal::InvalidArguments(ArgumentFault::TooLarge(262_144)), "over `limits.arguments`"),
         (Refusal::InvalidArguments(ArgumentFault::Mismatch(mismatch)), "arguments that do not fit the schema"),
@@ -142,8 +152,13 @@ fn table() -> String {
         };
         let answer = answer(&row, refusal.retry_after().is_some());
         let reached = if row.reached { "yes" } else { "no" };
-        let message = refusal.message(&DEFAULT).replace('|', "\\|");
+        let of_users = matches!(refusal, Refusal::CredentialRequired { .. });
+        let message = refusal.message(if of_users { &PER_USER } else { &DEFAULT }).replace('|', "\\|");
         let _ = writeln!(out, "| {code} | {kind} | {answer} | {reached} | {when} | {message} |");
+        if matches!(refusal, Refusal::UpstreamUnavailable(Unavailable::CredentialRefused { .. })) {
+            let (when, message) = (format!("{when}, in the mode `per_user`"), refusal.message(&PER_USER));
+            let _ = writeln!(out, "| {code} | {kind} | {answer} | {reached} | {when} | {message} |");
+        }
     }
     out
 }
@@ -244,6 +259,20 @@ fn the_words_of_a_tool_refusal_are_those_of_the_contract() {
         must(!admin || message.contains("An admin must replace the credential"), "an admin must replace it");
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_person_is_sent_to_where_an_account_is_connected() {
+    for (refusal, _) in tool_samples() {
+        let sends = matches!(
+            refusal,
+            Refusal::CredentialRequired { .. } | Refusal::UpstreamUnavailable(Unavailable::CredentialRefused { .. })
+        );
+        let message = refusal.message(&PER_USER);
+        assert_eq!(message.contains(PER_USER.connect_url.unwrap()), sends, "{message}");
+        assert!(sentences(&message) <= 3, "{message}");
+        assert!(!sends || message.ends_with("o not retry until then."), "{message}");
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ const NEVERS: &[(&str, &[&str])] = &[
     ("pingora_http", &["proxy", "upstream", "server", "admin"]),
     ("pingora_proxy", &["proxy", "upstream", "server", "admin"]),
     ("pingora_limits", &["budget"]),
+    ("jsonwebtoken", &["policy/issuers"]),
     ("arc_swap", &["policy/live.rs"]),
     ("prometheus", &["metrics.rs"]),
     ("jsonschema", &["policy/schema"]),

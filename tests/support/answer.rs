@@ -20,6 +20,7 @@ pub const REFUSALS: &[(&str, &str)] = &[
     ("tool_not_allowed", "permission_denied"),
     ("tool_not_approved", "permission_denied"),
     ("tool_definition_changed", "permission_denied"),
+    ("credential_required", "permission_denied"),
     ("invalid_tool_arguments", "invalid_request_error"),
     ("guardrail_blocked", "permission_denied"),
     ("guardrail_unavailable", "permission_denied"),

@@ -4,7 +4,9 @@
 //! the running snapshot stays. Reads no file, no clock and no store.
 
 mod clash;
+mod issuers;
 mod tools;
+mod users;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,7 +15,9 @@ use std::{
 
 use super::{
     guard::{self, CredentialMask, GuardPlan, GuardRule},
+    issuers::Issuer,
     snapshot::{OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
+    users::{UserAccess, UserSecret},
     views,
 };
 use crate::{
@@ -52,6 +56,8 @@ pub struct Inputs<'a> {
     pub records: &'a Records,
     /// By organization and slug.
     pub secrets: &'a HashMap<(String, String), ServerSecrets>,
+    /// Credentials of users, by organization and slug.
+    pub users: &'a HashMap<(String, String), Vec<Arc<UserSecret>>>,
     /// The store's key for `requestState`.
     pub state_key: [u8; 32],
     /// The revision of the store.
@@ -73,13 +79,17 @@ pub struct Handles {
     definitions: HashMap<(Pin, String), Arc<tools::Compiled>>,
     /// External engines by organization and rule.
     engines: HashMap<(String, String), Arc<Engine>>,
+    /// Users by organization, slug and name.
+    users: HashMap<(String, String, Arc<str>), Arc<UserAccess>>,
+    issuers: Vec<Arc<Issuer>>,
 }
 
 impl Handles {
     /// Handles of which nothing is kept yet.
     #[must_use]
     pub fn new(upstreams: Registry) -> Self {
-        Self { buckets: budget::Registry::default(), upstreams, definitions: HashMap::new(), engines: HashMap::new() }
+        let (definitions, engines, users) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { buckets: budget::Registry::default(), upstreams, definitions, engines, users, issuers: Vec::new() }
     }
 }
 
@@ -103,6 +113,8 @@ pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, 
     let organizations = compiler.organizations();
     let keys = views::keys(inputs.records, &organizations, &mut compiler.handles.buckets);
     let mut faults = compiler.faults;
+    let (issuers, more) = issuers::issuers(inputs, handles);
+    faults.extend(more);
     if inputs.conf.rate_limits.url.is_some() {
         faults.extend(views::small_limits(inputs.records));
     }
@@ -111,11 +123,14 @@ pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, 
     }
     handles.definitions.retain(|_, kept| matches!(&kept.schemas, Ok(schemas) if Arc::strong_count(schemas) > 1));
     handles.engines.retain(|_, engine| Arc::strong_count(engine) > 1);
+    handles.users.retain(|_, access| Arc::strong_count(access) > 1);
     handles.buckets.sweep();
     let snapshot = Snapshot {
         revision: inputs.revision,
         created: inputs.created,
         settings,
+        issuers,
+        by_id: issuers::by_id(inputs, &keys),
         keys,
         organizations,
         list_cache_bytes: AtomicU64::new(0),
@@ -193,6 +208,7 @@ pub fn settings(inputs: &Inputs<'_>) -> Settings {
         discovery_interval: conf.discovery.interval.0,
         discovery_max_age: conf.discovery.max_age.0,
         state_key: inputs.state_key,
+        resource: issuers::resource(conf),
     }
 }
 
@@ -318,7 +334,7 @@ impl Compiler<'_, '_> {
         let secrets = self.inputs.secrets.get(&(server.organization.clone(), server.slug.clone()));
         let secrets = secrets.cloned().unwrap_or_default();
         let target = self.target(owned, &secrets)?;
-        let mask = CredentialMask::new(&credential_values(&secrets));
+        let mask = CredentialMask::new(&users::credential_values(&secrets));
         let full_name: Arc<str> = format!("{organization}/{}", server.slug).into();
         let upstream = self.handles.upstreams.obtain(full_name, target, self.inputs.now_ms);
         let scope = || Scope::Server(organization.to_string(), server.slug.clone());
@@ -349,6 +365,7 @@ impl Compiler<'_, '_> {
             mask,
             passthrough: server.passthrough.clone(),
             passing: [GuardStage::Input, GuardStage::Output].map(|stage| self.guards(server, None, rules, stage)),
+            users: self.users(owned, &upstream.target),
             upstream,
             tools,
         })
@@ -379,16 +396,4 @@ impl Compiler<'_, '_> {
             }
         }
     }
-}
-
-/// The values by which a credential is found again: whole, and without the scheme before a space.
-fn credential_values(secrets: &ServerSecrets) -> Vec<Vec<u8>> {
-    let mut values = Vec::new();
-    for (_, value) in &secrets.credential {
-        values.push(value.clone());
-        if let Some(space) = value.iter().position(|c| *c == b' ') {
-            values.extend(value.get(space + 1..).map(<[u8]>::to_vec).filter(|token| !token.is_empty()));
-        }
-    }
-    values
 }

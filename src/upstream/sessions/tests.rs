@@ -31,7 +31,7 @@ fn legacy_server(stateless: bool) -> impl Fn(&Seen) -> Act + Send + Sync + 'stat
 }
 
 fn key(server: &str, owner: Option<&str>) -> SessionKey {
-    SessionKey { server: server.into(), credential: [0; 32], owner: owner.map(Into::into) }
+    SessionKey { server: server.into(), credential: [0; 32], owner: owner.map(Into::into), user: None }
 }
 
 fn pool(limits: SessionLimits) -> Arc<Sessions> {

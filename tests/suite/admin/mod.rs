@@ -12,3 +12,4 @@ mod openapi;
 mod review;
 mod roles;
 mod trifecta;
+mod users;

@@ -51,6 +51,7 @@ fn every_call_over_tcp_needs_a_token_with_its_role() {
             ("DELETE", "/v1/keys/bot/grants/demo", json!(null), 2),
             ("POST", "/v1/keys/bot/revoke", json!(null), 2),
             ("PATCH", "/v1/servers/demo", json!({ "http2": false }), 2),
+            ("GET", "/v1/servers/demo/credentials", json!(null), 0),
             ("DELETE", "/v1/servers/demo", json!(null), 2),
         ];
         let revision = socket.revision().await;

@@ -45,7 +45,8 @@ fn shown(rejected: &conf::Rejected) -> String {
     rejected.sources.render(&rejected.faults)
 }
 
-/// The defaults are the contract's (§10): its block, written out, loads to the same as an empty file.
+/// The defaults are the contract's (§10): its block, written out, loads to the same as an empty file. `store.key` and `[auth]` are
+/// of what the contract leaves open, and off.
 #[test]
 fn the_contracts_conf_is_the_default() {
     let written = r#"
@@ -66,6 +67,7 @@ listen = ""
 tokens = []
 [store]
 url = "sqlite:toolgate.db"
+key = ""
 [policy]
 files = ["policy.toml"]
 [egress]
@@ -93,6 +95,9 @@ url = ""
 failed_auth = "300/min"
 [attribution]
 prefix = "X-Toolgate-"
+[auth]
+issuers = []
+resource = ""
 [log]
 level = "info"
 access = "stdout"

@@ -10,9 +10,9 @@ use toolgate::{
         mcp::Revision,
         pin::Pin,
         records::{
-            Access, Approval, ApprovalStatus, Class, Detector, Grant, GuardAction, GuardStage, Guardrail, Key, Label,
-            OnEngineError, Organization, OrganizationStatus, Origin, Owned, Passthrough, Plan, Project, Protocol,
-            Records, SecretRef, Server, SessionMode, Subscription,
+            Access, Approval, ApprovalStatus, Class, CredentialMode, Detector, Grant, GuardAction, GuardStage,
+            Guardrail, Key, Label, OnEngineError, Organization, OrganizationStatus, Origin, Owned, Passthrough, Plan,
+            Project, Protocol, Records, SecretRef, Server, SessionMode, Subscription,
         },
         units::{Rate, RateUnit, Size, Span},
     },
@@ -168,6 +168,8 @@ fn the_contracts_policy_is_read_as_it_says() {
             client_certificate: Some("/etc/client.pem".into()),
             client_key: Some(SecretRef::File("/etc/client.key".into())),
             credential: [("Authorization".into(), SecretRef::Env("GITHUB_MCP_AUTH".into()))].into(),
+            credential_mode: CredentialMode::Shared,
+            connect_url: None,
         }
     );
     let origin = &records.servers[0].origin;
