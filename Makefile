@@ -80,6 +80,7 @@ e2e-all: build tools-test
 conformance: tools-build tools-test
 	$(CARGO) build --locked
 	$(PYTHON) tests/conformance/run.py --profile debug
+	$(PYTHON) tests/conformance/client.py --profile debug
 
 lint: lint-format lint-clippy lint-doc
 

@@ -74,7 +74,7 @@ CASES = {  # slug: a good call, refusals, a call with progress, a call that last
     ),
     "fixture": (
         cases.Case("test_simple_text", {}, ("text", "This is a simple text response")),
-        [("R", "json_schema_2020_12_tool", {"name": FORBIDDEN, "phone": "1"}, "guardrail_blocked")],
+        [("R", "json_schema_2020_12_tool", {"name": FORBIDDEN, "phone": "1", "email": "a@b.test", "contactMethod": "phone"}, "guardrail_blocked")],
         cases.Case("test_tool_with_progress", {}, ("text", ""), progress=3),
         None,
     ),
@@ -311,11 +311,17 @@ def follow(run, server, client, plan, driver):
     """Reads a client's answers up to the restart, and judges them."""
     driver.answer()
     listed = driver.answer()
-    names, wanted = sorted(t["name"] for t in listed.get("tools", [])), sorted(server.tools)
+    names, wanted = sorted(t["name"] for t in listed.get("tools", [])), callable_plainly(server)
     run.cells.add(client[0], server.slug, "L", None if names == wanted else f"{listed.get('error', names)}, not {wanted}")
     for letter, case in plan:
         run.cells.add(client[0], server.slug, letter, cases.judge(case, case.tool, driver.answer(), True))
     driver.answer()
+
+
+def callable_plainly(server):
+    """The tools that the gateway must list: one that can only be called as a task cannot be called through it."""
+    tasks = (tool.get("execution", {}).get("taskSupport") for tool in server.tools.values())
+    return sorted(name for name, support in zip(server.tools, tasks) if support != "required")
 
 
 def go_away(run, server, client):
