@@ -74,7 +74,7 @@ CASES = {  # slug: a good call, refusals, a call with progress, a call that last
     ),
     "fixture": (
         cases.Case("test_simple_text", {}, ("text", "This is a simple text response")),
-        [("R", "json_schema_2020_12_tool", {"name": FORBIDDEN, "phone": "1", "email": "a@b.test", "contactMethod": "phone"}, "guardrail_blocked")],
+        [("R", "json_schema_2020_12_tool", {"name": FORBIDDEN, "phone": "+41", "email": "a@b.test", "contactMethod": "phone"}, "guardrail_blocked")],
         cases.Case("test_tool_with_progress", {}, ("text", ""), progress=3),
         None,
     ),
@@ -218,10 +218,15 @@ class WideGateway(Gateway):
         self.conf.write_text(conf(self.port, self.ops))
         (folder / "policy" / "wide.toml").write_text(wide_policy(servers))
 
-    def in_flight(self, slug):
+    def count(self, metric, slug, more=""):
+        """The value of a series of a server."""
         _, _, text = peers.request(self.ops, "GET", "/metrics")
-        found = re.search(rf'^toolgate_in_flight{{server="{slug}"}} (\d+)', text, re.M)
+        labels = f'server="{slug}"' + (f",{more}" if more else "")
+        found = re.search(rf"^{metric}{{{labels}}} (\d+)", text, re.M)
         return int(found[1]) if found else 0
+
+    def in_flight(self, slug):
+        return self.count("toolgate_in_flight", slug)
 
     def gone(self, slug):
         """How many calls of a server ended because their client went away."""
@@ -371,6 +376,9 @@ def main():
             server.ready()
         run.gateway = WideGateway(binary, run.folder, servers)
         run.gateway.start()
+        for slug in servers:  # readiness does not wait for a server that is slow to list its tools
+            if not until(lambda: run.gateway.count("toolgate_tools", slug, 'state="approved"')):
+                raise RuntimeError(f"the tools of {slug} are never approved")
         for server in servers.values():
             play(run, server)
     except (RuntimeError, OSError, KeyError) as error:
