@@ -18,7 +18,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-dashboard dashboard-pictures tools-ops
+.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -50,6 +50,11 @@ fuzz: tools-build
 test-life: tools-build tools-test
 	TOOLGATE_TEST_RELOADS=100 TOOLGATE_TEST_CERTIFICATES=20 TOOLGATE_TEST_UPGRADES=5 TOOLGATE_TEST_DRAINS=5 \
 	  $(CARGO) test --locked --test suite -- under_load --test-threads=1
+
+# The traces that the cargo feature `otlp` adds, as a collector receives them.
+test-otlp: tools-build
+	$(CARGO) clippy --locked --all-targets --features otlp -- -D warnings
+	$(CARGO) test --locked --features otlp --test suite -- life::traces
 
 # Dashboard and alerts, asked of a real Prometheus that scrapes a running gateway.
 test-dashboard: build tools-test tools-ops

@@ -153,6 +153,9 @@ mod otlp {
                 .parent
                 .and_then(parse)
                 .unwrap_or_else(|| (TraceId::from(rand::random::<u128>()), SpanId::INVALID, TraceFlags::SAMPLED));
+            if !flags.is_sampled() {
+                return;
+            }
             let own = SpanId::from(rand::random::<u64>());
             let now = SystemTime::now();
             let server = Place { trace, flags, span: own, parent, is_remote: true };

@@ -6,6 +6,8 @@ mod load;
 mod reload;
 mod series;
 mod service;
+#[cfg(feature = "otlp")]
+mod traces;
 mod upgrade;
 
 use crate::support::upstream::Up;
