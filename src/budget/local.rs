@@ -1,8 +1,9 @@
 //! Token buckets of one node: exact, lock-free, kept across reloads (contract §8).
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
-use crate::model::units::Rate;
+use crate::model::{
+    atomic::{AtomicI64, AtomicU64, Ordering},
+    units::Rate,
+};
 
 /// A token bucket of capacity N, refilled evenly over the rate's unit.
 ///

@@ -2,6 +2,7 @@
 //!
 //! **Invariant.** Nothing here knows a socket, a clock, a file or Pingora.
 
+pub mod atomic;
 pub mod id;
 pub mod jsonrpc;
 pub mod mcp;

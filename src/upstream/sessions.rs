@@ -1,17 +1,19 @@
 //! Legacy sessions, kept outside the snapshot: one for each server, credential, key and user, or one that all keys share.
 //!
-//! A call that has a session finds it without a lock: each worker thread remembers the sessions it met, and two atomics of the
-//! session say whether it is still good. Only a miss goes to the shared table, and there many callers wait for one `initialize`.
+//! A call that has a session finds it without a lock: each worker thread remembers the sessions it met, and one atomic of the
+//! session (`hold.rs`) says whether it is still good. Only a miss goes to the shared table, and there many callers wait for one `initialize`.
 //!
 //! **Invariants.** A session serves only the key and the user of its [`SessionKey`]. A session in use is neither swept nor evicted. However
 //! many calls lose a session at once, it is renewed once.
+
+mod hold;
 
 use std::{
     cell::RefCell,
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -23,6 +25,7 @@ use futures::{
 };
 use tokio::sync::Mutex;
 
+use self::hold::Hold;
 use super::{
     client::Client,
     exchange::AskError,
@@ -80,8 +83,7 @@ pub struct Session {
     target: Arc<Target>,
     id: Option<String>,
     revision: Revision,
-    alive: AtomicBool,
-    in_use: AtomicU32,
+    hold: Hold,
     used_ms: AtomicU64,
     born: Instant,
 }
@@ -93,16 +95,6 @@ impl Session {
 
     fn idle_ms(&self) -> u64 {
         self.age_ms().saturating_sub(self.used_ms.load(Ordering::Relaxed))
-    }
-
-    /// Takes the session out of service, unless it is in use. Whoever takes it up at the same moment sees that it is gone.
-    fn retire(&self) -> bool {
-        self.alive.store(false, Ordering::SeqCst);
-        let free = self.in_use.load(Ordering::SeqCst) == 0;
-        if !free {
-            self.alive.store(true, Ordering::SeqCst);
-        }
-        free
     }
 
     fn named(&self) -> SessionRef<'_> {
@@ -134,16 +126,14 @@ impl Lease {
     }
 
     fn take(session: &Arc<Session>) -> Option<Self> {
-        session.in_use.fetch_add(1, Ordering::SeqCst);
-        let lease = Self(Arc::clone(session));
-        lease.0.alive.load(Ordering::SeqCst).then_some(lease)
+        session.hold.take().then(|| Self(Arc::clone(session)))
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.0.used_ms.store(self.0.age_ms(), Ordering::Relaxed);
-        self.0.in_use.fetch_sub(1, Ordering::SeqCst);
+        self.0.hold.give_back();
     }
 }
 
@@ -222,7 +212,7 @@ impl Sessions {
     /// # Errors
     /// [`AskError`]
     pub async fn renew(self: &Arc<Self>, lost: Lease, offer: Revision) -> Result<Lease, AskError> {
-        lost.0.alive.store(false, Ordering::SeqCst);
+        lost.0.hold.end();
         let (target, key) = (Arc::clone(&lost.0.target), lost.0.key.clone());
         drop(lost);
         self.open(&target, &key, offer).await
@@ -244,7 +234,7 @@ impl Sessions {
         self.closed.store(true, Ordering::SeqCst);
         let ending: Vec<_> = self.table.lock().await.drain().filter_map(|(_, place)| place.session()).collect();
         for session in &ending {
-            session.alive.store(false, Ordering::SeqCst);
+            session.hold.end();
         }
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, end_all(Arc::clone(&self.client), ending)).await;
     }
@@ -268,7 +258,7 @@ impl Sessions {
         let mut table = self.table.lock().await;
         match table.get(key) {
             Some(Place::Opening(opening)) => return Ok(Place::Opening(opening.clone())),
-            Some(Place::Open(session)) if session.alive.load(Ordering::SeqCst) => {
+            Some(Place::Open(session)) if session.hold.is_good() => {
                 return Ok(Place::Open(Arc::clone(session)));
             }
             _ => table.remove(key),
@@ -296,8 +286,7 @@ impl Sessions {
                     target,
                     id: opened.id,
                     revision: opened.revision,
-                    alive: AtomicBool::new(true),
-                    in_use: AtomicU32::new(0),
+                    hold: Hold::default(),
                     used_ms: AtomicU64::new(0),
                     born: Instant::now(),
                 })
@@ -326,7 +315,7 @@ impl Sessions {
     fn evict(&self, table: &mut HashMap<SessionKey, Place>) -> Result<(), AskError> {
         let mut candidates: Vec<_> = table.values().filter_map(Place::open).cloned().collect();
         candidates.sort_by_key(|session| std::cmp::Reverse(session.idle_ms()));
-        let victim = candidates.into_iter().find(|session| session.retire()).ok_or(AskError::SessionsFull)?;
+        let victim = candidates.into_iter().find(|session| session.hold.retire()).ok_or(AskError::SessionsFull)?;
         table.remove(&victim.key);
         tokio::spawn(end_all(Arc::clone(&self.client), vec![victim]));
         Ok(())
@@ -335,7 +324,7 @@ impl Sessions {
     async fn end_where(&self, ends: impl Fn(&Session) -> bool) {
         let mut ending = Vec::new();
         self.table.lock().await.retain(|_, place| match place.open() {
-            Some(session) if ends(session) && session.retire() => {
+            Some(session) if ends(session) && session.hold.retire() => {
                 ending.push(Arc::clone(session));
                 false
             }
@@ -373,7 +362,7 @@ pub async fn keep_swept(pool: Weak<Sessions>, every: Duration) {
 fn remember(session: &Arc<Session>) {
     REMEMBERED.with_borrow_mut(|remembered| {
         if remembered.len() >= REMEMBERED_MAX {
-            remembered.retain(|_, session| session.alive.load(Ordering::Relaxed));
+            remembered.retain(|_, session| session.hold.is_good());
         }
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
