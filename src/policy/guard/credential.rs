@@ -2,12 +2,10 @@
 //!
 //! A value is looked for as it is and in what a server may make of it: base64 (both alphabets, at any alignment within something longer),
 //! hexadecimal, percent-encoding, JSON escapes, HTML entities, `+` for a space. A value such as `Bearer abc` counts with and
-//! without its scheme, one of `Basic` also decoded. One pass of an Aho-Corasick automaton, another where a text has escapes.
+//! without its scheme, one of `Basic` also decoded. One pass of one search, another where a text has escapes.
 //! Not recognised: a value that was cut, reversed, spread over several texts, compressed, or encrypted.
 
 use std::ops::Range;
-
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use crate::model::{
     id::encode_hex,
@@ -17,6 +15,7 @@ use crate::model::{
 use super::{
     checks::base64_bytes,
     edit::{Cut, Edit, cut_text, edit_leaf, merge},
+    needles::Needles,
     view::{self, View},
 };
 
@@ -31,7 +30,7 @@ const SHORT_BYTES_MIN: usize = 4;
 #[derive(Clone)]
 pub struct CredentialMask {
     /// Every encoding of the long values, then the short values as they are.
-    needles: Option<AhoCorasick>,
+    needles: Option<Needles>,
     /// How many of the needles are long.
     long_count: usize,
     /// Values that are matched only whole.
@@ -57,12 +56,7 @@ impl CredentialMask {
         let is_short = |value: &&Vec<u8>| (SHORT_BYTES_MIN..LONG_BYTES_MIN).contains(&value.len());
         needles.extend(known.iter().filter(is_short).cloned());
         let whole = known.into_iter().filter(|value| !value.is_empty() && value.len() < SHORT_BYTES_MIN).collect();
-        // Every server has its own: the table of a full automaton would take some 250 KiB and a millisecond each.
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(&needles);
-        Self { needles: automaton.ok().filter(|_| !needles.is_empty()), long_count, whole }
+        Self { needles: Needles::build(&needles).ok().filter(|_| !needles.is_empty()), long_count, whole }
     }
 
     /// Whether there is nothing to find.
@@ -136,11 +130,13 @@ impl CredentialMask {
         let Some(needles) = &self.needles else { return Vec::new() };
         let is_word = |at: Option<usize>| at.and_then(|at| text.get(at)).is_some_and(u8::is_ascii_alphanumeric);
         let stands_alone = |range: &Range<usize>| !is_word(range.start.checked_sub(1)) && !is_word(Some(range.end));
-        needles
-            .find_iter(text)
-            .filter(|hit| hit.pattern().as_usize() < self.long_count || stands_alone(&hit.range()))
-            .map(|hit| hit.range())
-            .collect()
+        let mut ranges = Vec::new();
+        needles.find(text, |hit| {
+            if hit.pattern().as_usize() < self.long_count || stands_alone(&hit.range()) {
+                ranges.push(hit.range());
+            }
+        });
+        ranges
     }
 }
 

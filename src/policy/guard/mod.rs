@@ -25,6 +25,7 @@ mod edit;
 mod injection;
 mod invisible;
 mod keywords;
+mod needles;
 mod pattern;
 mod personal;
 mod rule;
