@@ -4,7 +4,8 @@
 //! A call hands its line over and goes on: it never waits for the disk or for whoever reads stdout. When the queue is full, or a write
 //! fails, lines are dropped and counted ([`AccessLog::dropped`]).
 //!
-//! The first line wakes the writer, which then gathers for [`GATHER`] and writes all at once; so a busy gateway pays no wake-up a call.
+//! The first line wakes the writer, which then sleeps for [`GATHER`], takes what has come and writes all at once; so a busy gateway
+//! pays no wake-up a call.
 //! Lines are ASCII: everything else is `\u`-escaped, so that no line break, direction mark or terminal escape that a client
 //! put into a name does anything to whoever reads the file.
 
@@ -16,7 +17,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError},
+        mpsc::{self, Receiver, SyncSender, TrySendError},
     },
     thread,
     time::{Duration, Instant, SystemTime},
@@ -279,12 +280,13 @@ impl Writer {
         while let Ok(first) = lines.recv() {
             let mut flushes = Vec::new();
             self.take(first, &mut flushes);
-            let end = Instant::now() + GATHER;
+            if flushes.is_empty() {
+                // Asleep, not waiting on the queue: else each line that comes would wake this thread.
+                thread::sleep(GATHER);
+            }
             while flushes.is_empty() && self.batch.len() < BATCH_BYTES {
-                match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                    Ok(message) => self.take(message, &mut flushes),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-                }
+                let Ok(message) = lines.try_recv() else { break };
+                self.take(message, &mut flushes);
             }
             self.write_out();
             for done in flushes {

@@ -53,7 +53,7 @@ impl Gateway {
         let Some(edge) = session.req_header_mut().extensions_mut().remove::<FromEdge>() else {
             return Error::e_explain(ErrorType::InternalError, "a session that did not come through the edge");
         };
-        ctx.request_id.clone_from(&edge.request_id);
+        ctx.request_id = edge.request_id;
         ctx.signals = Some(Arc::clone(&edge.signals));
         ctx.snapshot.clone_from(&edge.snapshot);
         let Some(snapshot) = edge.snapshot else {

@@ -10,7 +10,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use rand::Rng as _;
 
 use super::{Shared, drain::Drain, relay::Relay, respond::Takes, signals::Signals};
 use crate::{
@@ -107,7 +106,7 @@ impl Gateway {
     }
 
     pub(super) fn new_request_id(&self) -> RequestId {
-        RequestId::new(rand::rng().next_u64() as u128 | (u128::from(rand::rng().next_u64()) << 64))
+        RequestId::new(rand::random())
     }
 
     pub(super) fn note_panic(&self) {
@@ -190,6 +189,7 @@ impl Sent {
 
 /// The state of one request.
 pub struct Context {
+    /// Made by the edge; empty before `request_filter`.
     pub(super) request_id: String,
     pub(super) started: Instant,
     pub(super) snapshot: Option<Arc<Snapshot>>,
@@ -216,9 +216,9 @@ pub struct Context {
 }
 
 impl Context {
-    pub(super) fn new(gateway: &Gateway) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            request_id: gateway.new_request_id().to_string(),
+            request_id: String::new(),
             started: Instant::now(),
             snapshot: None,
             key: None,

@@ -42,8 +42,7 @@ impl Gateway {
         if response.status.is_informational() {
             return Ok(());
         }
-        let (request_id, origin, takes) = (ctx.request_id.clone(), ctx.origin.clone(), ctx.takes);
-        let Some(sent) = ctx.sent_mut() else {
+        let Context { call: Call::Sent(sent), request_id, origin, takes, .. } = ctx else {
             return Error::e_explain(ErrorType::InternalError, "a response to nothing");
         };
         sent.answered_at = Some(Instant::now());
@@ -56,7 +55,7 @@ impl Gateway {
             content_length: text("content-length").and_then(|length| length.parse().ok()),
         };
         let checked = &sent.admitted.checked;
-        let progress = takes != Takes::Json && checked.meta.progress_token.is_some();
+        let progress = *takes != Takes::Json && checked.meta.progress_token.is_some();
         let relay = match Relay::start(&head, checked.server.result_bytes_max, progress) {
             Ok(relay) => relay,
             Err(refusal) => {
@@ -64,7 +63,7 @@ impl Gateway {
                 return Error::e_explain(REFUSED, "a verdict of ours");
             }
         };
-        sent.streams = match takes {
+        sent.streams = match *takes {
             Takes::Json => false,
             Takes::Sse => true,
             Takes::Both => relay.is_stream(),
@@ -76,7 +75,7 @@ impl Gateway {
             ours.insert_header("x-accel-buffering", "no")?;
         }
         ours.insert_header("transfer-encoding", "chunked")?;
-        dress(&mut ours, &request_id, origin.as_deref())?;
+        dress(&mut ours, request_id, origin.as_deref())?;
         sent.relay = Some(relay);
         *response = ours;
         Ok(())

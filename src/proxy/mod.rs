@@ -46,7 +46,7 @@ impl ProxyHttp for Gateway {
     type CTX = Context;
 
     fn new_ctx(&self) -> Context {
-        Context::new(self)
+        Context::new()
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Context) -> Result<bool> {
