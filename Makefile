@@ -2,7 +2,8 @@
 # make test   every test: Rust, the release binary, shipped files, real clients and servers
 # make lint   formatting, clippy, documentation
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
-# make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a minute's worth
+# make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a few minutes' worth
+# make load-peers   the same beside other MCP gateways, installed below target/peers
 # make conformance   the official MCP conformance suite, against the gateway
 # make e2e-all  every client against every server, through the gateway
 # make deb    a Debian package, in target/debian; make deb-test checks it, unpacks it and makes a call
@@ -18,7 +19,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops
+.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -93,14 +94,14 @@ lint-format:
 	$(CARGO) fmt --check
 
 lint-clippy: tools-build
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features load -- -D warnings
 
 lint-doc: tools-build
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
 bench: tools-build tools-bench
-	$(CARGO) bench --locked --bench line
-	$(CARGO) bench --locked --bench compile
+	$(CARGO) build --release --locked --features load
+	for bench in line compile guard json; do target/release/toolgate-bench-$$bench || exit 1; done
 	$(PYTHON) benches/count.py --all
 
 # Fails if a case of benches/line.rs costs more than 3 % more instructions than benches/baseline.json says.
@@ -114,9 +115,16 @@ bench-baseline: tools-build tools-bench
 load-build: tools-build
 	$(CARGO) build --release --locked --features load
 
-# Some six minutes, or one with QUICK=1; SOAK=3600 for an hour's soak. Reports in load/results.
+# Some twelve minutes, or three with QUICK=1; SOAK=3600 for an hour's soak; ONLY=reload for one scenario. Reports in load/results.
 load: load-build tools-load
-	$(PYTHON) load/run.py $(if $(QUICK),--quick) $(if $(SOAK),--soak $(SOAK))
+	$(PYTHON) load/run.py $(if $(QUICK),--quick) $(if $(SOAK),--soak $(SOAK)) $(if $(ONLY),--only $(ONLY))
+
+load-peers: load-build tools-load tools-test
+	$(PYTHON) load/peers/run.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+# Writes the tables of README.md and docs/speed.md from the newest full results of `load` and `load-peers`.
+load-readme:
+	$(PYTHON) load/report.py --readme
 
 # What a scrape of 1,000 tools and 1,000 keys costs; docs/operations.md holds the figures.
 load-scrape: build

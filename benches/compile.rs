@@ -1,6 +1,6 @@
 //! What a change of policy costs: compile it anew, compile it with what is kept from before, and swap it under readers.
 //!
-//! `cargo bench --bench compile`. Sizes are tools, keys and servers, so many of each.
+//! `target/release/toolgate-bench-compile`. Sizes are tools, keys and servers, so many of each.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod world;

@@ -6,7 +6,7 @@
     count.py --write         writes the counts as the new baseline
     count.py --profile NAME  keeps callgrind's profile of one case in target/callgrind.NAME.out and prints its top
 
-Counting starts after the case is made and warmed up, and only within `line::measured`. Valgrind shows the program a machine
+Counting starts after the case is made and warmed up, and only within `measured`. Valgrind shows the program a machine
 without AVX-512 and SHA instructions, so the counts hold on any x86-64 with AVX2.
 """
 
@@ -28,9 +28,9 @@ GATED = r"^(whole (10|1000|10000)|whole 1000, .*|ladder .*|stage .*)$"
 
 def binary():
     """Builds the bench and finds its binary."""
-    command = ["cargo", "bench", "--locked", "--no-run", "--bench", "line", "--message-format=json"]
+    command = ["cargo", "build", "--release", "--locked", "--features", "load", "--bin", "toolgate-bench-line", "--message-format=json"]
     built = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True).stdout
-    found = [m["executable"] for m in map(json.loads, built.splitlines()) if m.get("executable") and m["target"]["name"] == "line"]
+    found = [m["executable"] for m in map(json.loads, built.splitlines()) if m.get("executable") and "toolgate-bench-line" in m["target"]["name"]]
     return found[-1]
 
 
@@ -38,7 +38,7 @@ def count(program, name, profile=None):
     """Instructions of one call of the case."""
     with tempfile.TemporaryDirectory() as folder:
         out = profile or os.path.join(folder, "out")
-        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--toggle-collect=line::measured", f"--callgrind-out-file={out}"]
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--toggle-collect=toolgate_bench_line::measured*", f"--callgrind-out-file={out}"]
         if profile:
             command += ["--dump-instr=no", "--separate-threads=no"]
         run = subprocess.Popen(command + [program, "count", name, str(TIMES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-//! How long it takes to screen a clean document: `cargo bench --bench guard`.
+//! How long it takes to screen a clean document: `target/release/toolgate-bench-guard`.
 //!
 //! Prints the best of many runs, in microseconds, for each kind of text, size and set of rules. Wall-clock numbers are for
 //! people; the tests count work instead.

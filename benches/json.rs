@@ -1,6 +1,6 @@
 //! What it costs to read a body: nanoseconds for one parse, and for what is done with the result.
 //!
-//! `cargo bench --bench json`. The least of many rounds is printed, so a busy machine disturbs it little.
+//! `target/release/toolgate-bench-json`. The least of many rounds is printed, so a busy machine disturbs it little.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::{

@@ -1,6 +1,6 @@
 //! What a call costs inside the gate: the whole line, the ladder of checks, and each stage alone; no sockets.
 //!
-//! `make bench` prints nanoseconds and instructions. `cargo bench --bench line` prints nanoseconds only; with `list` it names the
+//! `make bench` prints nanoseconds and instructions. `target/release/toolgate-bench-line` prints nanoseconds only; with `list` it names the
 //! cases, with `count NAME TIMES` it runs one case so often inside [`measured`], for callgrind (`benches/count.py`).
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic)]
 

@@ -45,7 +45,6 @@ const NEVERS: &[(&str, &[&str])] = &[
 
 /// Files that are tables, or one idea that does not fall apart: longer than [`FILE_LINES`], each with its reason.
 const LONG_FILES: &[(&str, &str)] = &[
-    ("benches/world/mod.rs", "the one policy, calls and answers of every bench; to be split into policy and traffic"),
     ("src/admin/shapes.rs", "the table of shapes of the OpenAPI document"),
     ("src/model/records.rs", "the vocabulary of the policy: one type after the other"),
     ("src/metrics.rs", "the table of series"),
