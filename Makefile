@@ -115,7 +115,7 @@ bench-baseline: tools-build tools-bench
 load-build: tools-build
 	$(CARGO) build --release --locked --features load
 
-# Some twelve minutes, or three with QUICK=1; SOAK=3600 for an hour's soak; ONLY=reload for one scenario. Reports in load/results.
+# Some twelve minutes, or four with QUICK=1; SOAK=3600 for an hour's soak; ONLY=reload for one scenario. Reports in load/results.
 load: load-build tools-load
 	$(PYTHON) load/run.py $(if $(QUICK),--quick) $(if $(SOAK),--soak $(SOAK)) $(if $(ONLY),--only $(ONLY))
 

@@ -21,9 +21,10 @@ def load(folder):
     return json.loads((pathlib.Path(folder) / "summary.json").read_text())
 
 
-def relative(taken, label, *path):
+def relative(found, label, *path):
     """Round by round: the variant over the scenario's baseline; the baseline itself as it is."""
-    base = "bare Pingora" if "bare Pingora" in taken else next(iter(taken))
+    taken = found["rounds"]
+    base = found["base"] if found["base"] in taken else next(iter(taken))
     if label == base:
         return [value for value in (report.dig(result, path) for result in taken[label]) if value]
     return report.ratios(taken, label, base, *path)
@@ -44,16 +45,14 @@ def main():
     worse = []
     print(f"{before['meta']['commit']} -> {after['meta']['commit']}; below 1 is better\n")
     print(f"{'scenario':<20} {'variant':<28} {'CPU a call':>24} {'p99':>24}")
-    for name, taken in after["results"].items():
+    for name, found in after["results"].items():
         old = before["results"].get(name)
-        if not isinstance(taken, dict) or not isinstance(old, dict):
-            continue
-        for label, rounds in taken.items():
-            if not isinstance(rounds, list) or label not in old or not rounds or not isinstance(rounds[0], dict):
+        for label in found["rounds"]:
+            if old is None or label not in old["rounds"]:
                 continue
             cells = []
             for path in (("cpu_us",), ("latency_us", "p99")):
-                one, other = relative(old, label, *path), relative(taken, label, *path)
+                one, other = relative(old, label, *path), relative(found, label, *path)
                 if not one or not other:
                     cells.append("—")
                     continue

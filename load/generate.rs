@@ -4,7 +4,7 @@
 //! stall of the target shows in every call that it held up (no coordinated omission). How late the generator itself was is
 //! reported beside it. A reply counts only if its status, JSON-RPC id and content are those of its own call.
 //!
-//! `toolgate-load run …` prints a summary as JSON; `toolgate-load pins URL` prints the pins of a server's tools.
+//! Prints a summary as JSON. Knows nothing of the gateway: it is one to any MCP server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::{
@@ -17,32 +17,29 @@ use std::{
 use bytes::Bytes;
 use clap::Parser;
 use hdrhistogram::Histogram;
-use http::{Request, header};
+use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use serde::Deserialize;
-use serde_json::{json, value::RawValue};
-use tokio::{io::unix::AsyncFd, net::TcpStream, sync::Notify, task::LocalSet};
+use serde_json::json;
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpStream, unix::pipe},
+    sync::Notify,
+    task::LocalSet,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The generator's commands.
-#[derive(Parser)]
-enum Command {
-    /// Sends calls and prints what came of them.
-    Run(Box<Run>),
-    /// Prints `name sha256` of each tool that a server lists.
-    Pins {
-        /// `IP:port/path` of a modern server.
-        target: String,
-    },
-}
+/// The revisions of the protocol that are spoken.
+const MODERN: &str = "2026-07-28";
+const LEGACY: &str = "2025-06-18";
 
 /// One run.
-#[derive(clap::Args, Clone)]
+#[derive(Parser)]
 struct Run {
     /// `IP:port/path` of the endpoint.
     #[arg(long)]
@@ -77,21 +74,24 @@ struct Run {
     /// `Accept`.
     #[arg(long, default_value = "application/json, text/event-stream")]
     accept: String,
-    /// `ok`, `refusal:CODE` for a tool result of that code, or `http:STATUS`.
+    /// `ok`, `refusal:CODE` for a tool result of that code, or `http:STATUS`; several of the kind with `|` between them.
     #[arg(long, default_value = "ok")]
     expect: String,
     /// Arguments that break the schema.
     #[arg(long)]
     broken: bool,
+    /// Speaks the legacy era (2025-06-18): each connection begins with `initialize` and names its session, if it got one.
+    #[arg(long)]
+    legacy: bool,
+    /// A further header of each request, `NAME: VALUE`.
+    #[arg(long)]
+    header: Vec<String>,
 }
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = LocalSet::new();
-    match Command::parse() {
-        Command::Run(run) => println!("{}", local.block_on(&runtime, measure(*run))),
-        Command::Pins { target } => local.block_on(&runtime, pins(&target)),
-    }
+    println!("{}", local.block_on(&runtime, measure(Run::parse())));
 }
 
 /// What all connections share: one thread, so cells do.
@@ -171,9 +171,9 @@ async fn measure(run: Run) -> serde_json::Value {
 
 /// Makes calls due at a constant rate, by a timer of the kernel that is exact to microseconds.
 async fn pace(shared: &Shared, start: Instant, rate: f64) -> u64 {
-    let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
-        .unwrap();
-    let timer = AsyncFd::new(timer).unwrap();
+    let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
+    // To be waited for and read it is as good as a pipe.
+    let mut timer = pipe::Receiver::from_owned_fd_unchecked(timer.unwrap()).unwrap();
     let (mut count, mut counted) = (0u64, 0u64);
     loop {
         let due = start + Duration::from_secs_f64(count as f64 / rate);
@@ -190,9 +190,7 @@ async fn pace(shared: &Shared, start: Instant, rate: f64) -> u64 {
                 &Itimerspec { it_interval: never, it_value: after },
             )
             .unwrap();
-            let mut ready = timer.readable().await.unwrap();
-            let _ = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut [0u8; 8])?));
-            ready.clear_ready();
+            timer.read_exact(&mut [0u8; 8]).await.unwrap();
         }
         count += 1;
         counted += u64::from(due >= shared.counts_from);
@@ -204,9 +202,15 @@ async fn pace(shared: &Shared, start: Instant, rate: f64) -> u64 {
     }
 }
 
-/// One connection.
+/// A connection, and the legacy session on it.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    session: Option<HeaderValue>,
+}
+
+/// One connection after the other.
 async fn work(shared: Rc<Shared>) {
-    let mut connection: Option<SendRequest<Full<Bytes>>> = None;
+    let mut connection: Option<Connection> = None;
     loop {
         let due = if shared.run.rate.is_some() {
             let next = shared.due.borrow_mut().pop_front();
@@ -234,23 +238,30 @@ async fn work(shared: Rc<Shared>) {
     }
 }
 
-async fn call(shared: &Shared, connection: &mut Option<SendRequest<Full<Bytes>>>, due: Instant) -> Result<(), String> {
+async fn call(shared: &Shared, connection: &mut Option<Connection>, due: Instant) -> Result<(), String> {
     let id = shared.next_id.replace(shared.next_id.get() + 1);
-    if connection.as_ref().is_none_or(SendRequest::is_closed) {
-        *connection = Some(connect(&shared.run.target).await.map_err(|why| format!("connect: {why}"))?);
+    if connection.as_ref().is_none_or(|connection| connection.sender.is_closed()) {
+        let mut sender = connect(&shared.run.target).await.map_err(|why| format!("connect: {why}"))?;
+        let session = if shared.run.legacy { initialize(shared, &mut sender, id).await? } else { None };
+        *connection = Some(Connection { sender, session });
     }
-    let sender = connection.as_mut().unwrap();
+    let Connection { sender, session } = connection.as_mut().unwrap();
     sender.ready().await.map_err(|why| format!("not ready: {why}"))?;
-    let request = request(shared, id);
+    let request = request(shared, id, session.as_ref());
     let sent = Instant::now();
     let response = sender.send_request(request).await.map_err(|why| format!("send: {why}"))?;
     let status = response.status().as_u16();
-    let streams = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+    let streams = is_stream(&response);
     let body = response.into_body().collect().await.map_err(|why| format!("body: {why}"))?.to_bytes();
     let end = Instant::now();
     verify(&shared.run, id, status, streams, &body)?;
     shared.count(due, sent, end, body.len());
     Ok(())
+}
+
+fn is_stream<B>(response: &Response<B>) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
 async fn connect(target: &str) -> Result<SendRequest<Full<Bytes>>, String> {
@@ -262,19 +273,58 @@ async fn connect(target: &str) -> Result<SendRequest<Full<Bytes>>, String> {
     Ok(sender)
 }
 
-fn request(shared: &Shared, id: u64) -> Request<Full<Bytes>> {
+/// The two messages that open a legacy session; its id, if the server gives one.
+async fn initialize(
+    shared: &Shared,
+    sender: &mut SendRequest<Full<Bytes>>,
+    id: u64,
+) -> Result<Option<HeaderValue>, String> {
+    let hello = json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
+        "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "toolgate-load", "version": "1"}
+    }});
+    let mut session = None;
+    for message in [hello, json!({"jsonrpc": "2.0", "method": "notifications/initialized"})] {
+        let builder = head(shared, id, session.as_ref());
+        sender.ready().await.map_err(|why| format!("initialize: {why}"))?;
+        let request = builder.body(Full::new(message.to_string().into())).unwrap();
+        let response = sender.send_request(request).await.map_err(|why| format!("initialize: {why}"))?;
+        if !response.status().is_success() {
+            return Err(format!("initialize: http {}", response.status().as_u16()));
+        }
+        session = session.or_else(|| response.headers().get("mcp-session-id").cloned());
+        response.into_body().collect().await.map_err(|why| format!("initialize: {why}"))?;
+    }
+    Ok(session)
+}
+
+/// What every request bears.
+fn head(shared: &Shared, id: u64, session: Option<&HeaderValue>) -> http::request::Builder {
     let run = &shared.run;
-    let tool = run.tool.replace("{n}", &format!("{:05}", id % run.spread.max(1)));
     let (address, path) = run.target.split_once('/').unwrap_or((&run.target, ""));
     let mut builder = Request::post(format!("/{path}"))
         .header(header::HOST, address)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, &run.accept)
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", &tool);
-    if let Some(key) = shared.keys.get(id as usize % shared.keys.len().max(1)) {
+        .header("mcp-protocol-version", if run.legacy { LEGACY } else { MODERN });
+    if let Some(session) = session {
+        builder = builder.header("mcp-session-id", session);
+    }
+    let turn = usize::try_from(id).unwrap_or(0) % shared.keys.len().max(1);
+    if let Some(key) = shared.keys.get(turn) {
         builder = builder.header(header::AUTHORIZATION, format!("Bearer {key}"));
+    }
+    for (name, value) in run.header.iter().filter_map(|header| header.split_once(": ")) {
+        builder = builder.header(name, value);
+    }
+    builder
+}
+
+fn request(shared: &Shared, id: u64, session: Option<&HeaderValue>) -> Request<Full<Bytes>> {
+    let run = &shared.run;
+    let tool = run.tool.replace("{n}", &format!("{:05}", id % run.spread.max(1)));
+    let mut builder = head(shared, id, session);
+    if !run.legacy {
+        builder = builder.header("mcp-method", "tools/call").header("mcp-name", &tool);
     }
     builder.body(Full::new(body(run, id, &tool).into())).unwrap()
 }
@@ -288,9 +338,15 @@ fn body(run: &Run, id: u64, tool: &str) -> Vec<u8> {
     const PROSE: &str = "It began with the release of last week; the build before it is fine. Open the report, choose two regions, \
                          press export, and wait until the progress bar shows page three. ";
     let title = if run.broken { "7" } else { "\"The export stops at page three\"" };
+    let meta = match run.legacy {
+        true => String::new(),
+        false => format!(
+            "\"_meta\":{{\"io.modelcontextprotocol/protocolVersion\":\"{MODERN}\",\
+             \"io.modelcontextprotocol/clientCapabilities\":{{}}}},"
+        ),
+    };
     let head = format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"_meta\":{{\
-         \"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCapabilities\":{{}}}},\
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{{meta}\
          \"name\":\"{tool}\",\"arguments\":{{\"marker\":\"{}\",\"answer\":{},\"title\":{title},\
          \"labels\":[\"export\",\"regression\"],\"priority\":\"high\",\"estimate\":2.5,\"body\":\"",
         marker(id),
@@ -340,7 +396,11 @@ struct Code {
 /// Whether the reply is the one to this call.
 fn verify(run: &Run, id: u64, status: u16, streams: bool, body: &[u8]) -> Result<(), String> {
     if let Some(expected) = run.expect.strip_prefix("http:") {
-        return if status.to_string() == expected { Ok(()) } else { Err(format!("http {status}")) };
+        return if expected.split('|').any(|expected| expected == status.to_string()) {
+            Ok(())
+        } else {
+            Err(format!("http {status}"))
+        };
     }
     if status != 200 {
         return Err(format!("http {status}"));
@@ -354,7 +414,7 @@ fn verify(run: &Run, id: u64, status: u16, streams: bool, body: &[u8]) -> Result
     let code = result.structured_content.and_then(|structured| structured.error).map(|error| error.code);
     if let Some(expected) = run.expect.strip_prefix("refusal:") {
         return match code {
-            Some(code) if code == expected && result.is_error => Ok(()),
+            Some(code) if expected.split('|').any(|expected| expected == code) && result.is_error => Ok(()),
             other => Err(format!("refusal {other:?}")),
         };
     }
@@ -379,7 +439,9 @@ impl Shared {
         if due < self.counts_from || (self.run.rate.is_none() && end > self.ends) {
             return;
         }
-        let nanos = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as u64;
+        let nanos = |from: Instant, to: Instant| {
+            u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+        };
         let mut tally = self.tally.borrow_mut();
         let latency = nanos(due, end).max(1);
         tally.latency.saturating_record(latency);
@@ -433,43 +495,4 @@ fn report(shared: &Shared, offered: u64) -> serde_json::Value {
         "curve_us": curve,
         "timeline": timeline,
     })
-}
-
-/// Lists a server's tools and prints their pins.
-async fn pins(target: &str) {
-    #[derive(Deserialize)]
-    struct Page<'p> {
-        #[serde(borrow)]
-        tools: Vec<&'p RawValue>,
-        #[serde(rename = "nextCursor")]
-        next: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Listed<'p> {
-        #[serde(borrow)]
-        result: Page<'p>,
-    }
-    #[derive(Deserialize)]
-    struct Named {
-        name: String,
-    }
-    let mut sender = connect(target).await.unwrap();
-    let (address, path) = target.split_once('/').unwrap();
-    let mut cursor: Option<String> = None;
-    loop {
-        let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({"cursor": cursor}));
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}).to_string();
-        let request =
-            Request::post(format!("/{path}")).header(header::HOST, address).body(Full::new(body.into())).unwrap();
-        let body = sender.send_request(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
-        let listed: Listed<'_> = serde_json::from_slice(&body).unwrap();
-        for tool in listed.result.tools {
-            let name = serde_json::from_str::<Named>(tool.get()).unwrap().name;
-            println!("{name} {}", toolgate::model::pin::Pin::of_definition(tool.get().as_bytes()).unwrap());
-        }
-        match listed.result.next {
-            None => return,
-            next => cursor = next,
-        }
-    }
 }

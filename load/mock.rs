@@ -1,15 +1,16 @@
-//! A zero-latency MCP server for load tests: modern (2026-07-28), one thread, no work but to echo what proves the reply.
+//! A zero-latency MCP server for load tests: one thread, no work but to echo what proves the reply. Modern (2026-07-28), and legacy
+//! without sessions for peers that speak nothing else.
 //!
 //! `toolgate-load-mock LISTEN` serves, by path:
-//! - `/plain/mcp`, `/in/mcp`, `/full/mcp`: one tool `work`, with no real schema, with one for arguments, with both; `/many/mcp`: ten
-//!   thousand tools
+//! - `/plain/mcp`, `/in/mcp`, `/full/mcp`: one tool `work`, with no real schema, with one for arguments, with both
+//! - `/many/COUNT/mcp`: so many tools like full's
 //! - `/sse/mcp`: like full, the answer as an event stream
 //! - `/slow/MS/mcp`: like full, answered after so many milliseconds; `/stall/mcp`: never
 //! - `/lognormal/MS/mcp`: answered after a lognormal time of that median
 //! - `/drip/mcp`: the answer in eight pieces, a millisecond apart; `/error/mcp`: HTTP 500
 //!
 //! It answers the id that it was asked with, and the `marker` of the arguments in text of `answer` bytes.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::indexing_slicing)]
 
 use std::{convert::Infallible, time::Duration};
 
@@ -31,9 +32,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Tools of `/many/mcp`, and how many stand on a page.
-const MANY: usize = 10_000;
-const PAGE: usize = 500;
+/// Tools on a page of `/many/COUNT/mcp`.
+const PAGE: u64 = 500;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -60,8 +60,11 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
         Err(_) => Bytes::new(),
     };
     let id = raw_member(&body, b"\"id\":").unwrap_or(b"null");
-    if !contains(&body, b"\"method\":\"tools/call\"") {
-        return Ok(json_response(200, wrap(id, &listing(profile, &body))));
+    if !is_method(&body, "tools/call") {
+        return Ok(match id {
+            b"null" => build(202, "application/json", Full::default().boxed_unsync()),
+            _ => json_response(200, wrap(id, &listing(profile, number(parts.next()), &body))),
+        });
     }
     match profile {
         "error" => return Ok(json_response(500, Vec::new())),
@@ -127,27 +130,31 @@ fn result(body: &[u8], profile: &str) -> Vec<u8> {
     out
 }
 
-/// Everything but a call: discovery's questions.
-fn listing(profile: &str, body: &[u8]) -> Vec<u8> {
-    if contains(body, b"\"method\":\"server/discover\"") {
-        return json!({
+/// Everything but a call: discovery's questions, of both eras. `count` is the number of tools of `/many`.
+fn listing(profile: &str, count: u64, body: &[u8]) -> Vec<u8> {
+    let info = json!({"name": "mock", "version": "1"});
+    let mut page = if is_method(body, "initialize") {
+        let revision =
+            raw_member(body, b"\"protocolVersion\":").and_then(|raw| serde_json::from_slice::<Value>(raw).ok());
+        json!({"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": info})
+    } else if is_method(body, "server/discover") {
+        json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
-            "serverInfo": {"name": "mock", "version": "1"}, "ttlMs": 0, "cacheScope": "private"
+            "serverInfo": info, "ttlMs": 0, "cacheScope": "private"
         })
-        .to_string()
-        .into_bytes();
-    }
-    let mut page = json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"});
-    if profile == "many" {
-        let from: usize = raw_member(body, b"\"cursor\":").map_or(0, |raw| {
-            std::str::from_utf8(raw).ok().and_then(|text| text.trim_matches('"').parse().ok()).unwrap_or(0)
-        });
-        page["tools"] = (from..from + PAGE).map(|n| tool(&format!("work_{n:05}"), profile)).collect();
-        if from + PAGE < MANY {
+    } else {
+        json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
+    };
+    if is_method(body, "tools/list") {
+        let cursor = raw_member(body, b"\"cursor\":").and_then(|raw| std::str::from_utf8(raw).ok());
+        let from = number(cursor.map(|text| text.trim_matches('"')));
+        page["tools"] = match profile {
+            "many" => (from..count.min(from + PAGE)).map(|n| tool(&format!("work_{n:05}"), profile)).collect(),
+            _ => json!([tool("work", profile)]),
+        };
+        if profile == "many" && from + PAGE < count {
             page["nextCursor"] = (from + PAGE).to_string().into();
         }
-    } else {
-        page["tools"] = json!([tool("work", profile)]);
     }
     page.to_string().into_bytes()
 }
@@ -197,14 +204,14 @@ fn build(status: u16, content_type: &'static str, body: Body) -> Response<Body> 
     Response::builder().status(status).header("content-type", content_type).body(body).unwrap()
 }
 
-fn contains(body: &[u8], needle: &[u8]) -> bool {
-    memchr::memmem::find(body, needle).is_some()
+fn is_method(body: &[u8], method: &str) -> bool {
+    raw_member(body, b"\"method\":").is_some_and(|raw| raw.get(1..raw.len() - 1) == Some(method.as_bytes()))
 }
 
 /// The raw string or number after the first `"name":`. The callers are ours, so no more of JSON is needed.
 fn raw_member<'b>(body: &'b [u8], name: &[u8]) -> Option<&'b [u8]> {
     let start = memchr::memmem::find(body, name)? + name.len();
-    let rest = body.get(start..)?;
+    let rest = body.get(start..)?.trim_ascii_start();
     let end = match rest.first()? {
         b'"' => memchr::memchr(b'"', rest.get(1..)?)? + 2,
         _ => rest.iter().position(|c| matches!(c, b',' | b'}'))?,

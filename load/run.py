@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the load tests and writes a report: `make load`, or `make load QUICK=1` for a minute's worth.
+"""Runs the load tests and writes a report: `make load`, or `make load QUICK=1` for a look.
 
-Every comparison is taken in interleaved rounds on the same two cores in the same run: one for what is measured, one for the
-generator and the mock server. Believe ratios, not absolute numbers. Results go to load/results/<utc>-<commit>/.
+What is run stands in `scenarios/*.toml`, in the order of their names; this file is how each kind of scenario is run. Every
+comparison is taken in interleaved rounds on the same two cores in the same run: one for what is measured, one for the generator
+and the mock server. Believe ratios, not absolute numbers. Results go to `load/results/<utc>-<commit>/`.
 """
 
 import argparse
@@ -15,252 +16,270 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 
 import report
-from stack import HERE, KEYS, LADDER, LOAD_CORE, TARGET, Stack, token
+from stack import HERE, KEYS, LADDER, LOAD_CORE, TARGET, Gateway, Stack, token
 
 FULL = len(LADDER) - 1
+SCENARIOS = HERE / "scenarios"
+# A quick run takes so much of the time, and not more rounds than these.
+QUICK_SHARE, QUICK_ROUNDS = 0.35, 2
+
+
+def scenarios(only):
+    """The scenario files by name."""
+    found = {path.stem: tomllib.loads(path.read_text()) for path in sorted(SCENARIOS.glob("*.toml"))}
+    wanted = lambda name: not only or any(part in name for part in only)
+    return {name: scenario for name, scenario in found.items() if wanted(name)}
 
 
 class Runner:
-    def __init__(self, stack, quick):
-        self.stack, self.quick = stack, quick
-        self.rounds = 3 if quick else 5
-        self.seconds = 0.6 if quick else 1.6
+    def __init__(self, stack, quick, soak=None):
+        self.stack, self.quick, self.soak_seconds = stack, quick, soak
         self.results = {}
-        self.one_key = {n: stack.keys_file(f"step{n}", [token(n)]) for n in range(len(LADDER))}
-        self.many_keys = stack.keys_file("many", [token(f"many{n}") for n in range(KEYS)])
-        self.all_key = stack.keys_file("all", [token("all")])
+        self.maximum = None
+        self.keys = {"all": stack.keys_file("all", [token("all")]),
+                     "many": stack.keys_file("many", [token(f"many{n}") for n in range(KEYS)]),
+                     "10k": stack.keys_file("10k", [token(f"many{n}") for n in range(10 * KEYS)])}
+        self.keys |= {n: stack.keys_file(f"step{n}", [token(n)]) for n in range(len(LADDER))}
 
-    # What is called: (process, generator arguments).
-    def direct(self, path="full"):
-        return None, ["--target", f"{self.stack.mock_address}/{path}/mcp"]
+    def target(self, variant):
+        """The process that is measured (none: nothing between generator and server), and the generator's arguments."""
+        kind, path = variant["target"], variant.get("path", "full")
+        plain = {"direct": (None, self.stack.mock_address), "nginx": (self.stack.nginx, self.stack.nginx_address),
+                 "bare": self.stack.bare["pass"], "filters": self.stack.bare["filters"], "held": self.stack.bare["held"]}
+        if kind in plain:
+            process, address = plain[kind]
+            return process, ["--target", f"{address}/{path}/mcp"]
+        if kind == "many":
+            gateway, step, keys = self.stack.many, FULL, "10k"
+            tool = ["--tool", f"s{FULL}_work_{{n}}", "--spread", "9973"]
+        else:
+            gateway, step = self.stack.gateway, variant.get("step", FULL)
+            keys = variant.get("keys", step)
+            tool = ["--tool", variant.get("tool") or f"{variant.get('server', f's{step}')}_work"]
+        keys = [] if keys == "none" else ["--keys", self.keys[keys]]
+        return gateway.process, ["--target", f"{gateway.address}/gateway/mcp", *tool, *keys]
 
-    def nginx(self, path="full"):
-        return self.stack.nginx, ["--target", f"{self.stack.nginx_address}/{path}/mcp"]
+    def command(self, variant, scenario, seconds, warmup=0.25):
+        """The generator's command line for a variant."""
+        arguments = [*self.target(variant)[1], *scenario.get("arguments", []), *variant.get("arguments", [])]
+        if rate := variant.get("rate", scenario.get("rate")):
+            arguments += ["--rate", f"{max(20, rate * self.maximum):.0f}"]
+        return list(map(str, ["taskset", "-c", LOAD_CORE, TARGET / "toolgate-load", *arguments,
+                              "--seconds", seconds, "--warmup", warmup]))
 
-    def bare(self, path="full"):
-        return self.stack.bare, ["--target", f"{self.stack.bare_address}/{path}/mcp"]
-
-    def toolgate(self, step=FULL, slug=None, keys=None):
-        target = f"{self.stack.gateway.address}/gateway/mcp"
-        tool = f"{slug or f's{step}'}_work"
-        return self.stack.gateway.process, ["--target", target, "--tool", tool, "--keys", keys or self.one_key[step]]
-
-    def many(self):
-        target = f"{self.stack.many.address}/gateway/mcp"
-        keys = ["--keys", self.stack.keys_file("many10k", [token(f"many{n}") for n in range(10 * KEYS)])]
-        return self.stack.many.process, ["--target", target, "--tool", "s5_work_{n}", "--spread", "9973", *keys]
-
-    def once(self, what, *extra, seconds=None, warmup=0.25):
+    def once(self, variant, scenario, seconds=None):
         """One run of the generator, with the processor time that the target took a call."""
-        process, arguments = what
-        command = ["taskset", "-c", LOAD_CORE, TARGET / "toolgate-load", "run", *arguments, *extra,
-                   "--seconds", seconds or self.seconds, "--warmup", warmup]
+        process = self.target(variant)[0]
         before = process.cpu_ns() if process else 0
-        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
+        command = self.command(variant, scenario, seconds or self.time(scenario))
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         result = json.loads(done.stdout)
         if process:
             result["cpu_us"] = (process.cpu_ns() - before) / 1e3 / max(1, result["all"])
             result["resident_kib"] = process.resident_kib()
         return result
 
-    def compare(self, name, variants, *extra, rounds=None, seconds=None):
-        """Interleaved rounds of each variant."""
-        print(f"  {name}", flush=True)
-        taken = {label: [] for label in variants}
-        for _ in range(rounds or self.rounds):
-            for label, what in variants.items():
-                more = what[2] if len(what) > 2 else []
-                taken[label].append(self.once(what[:2], *extra, *more, seconds=seconds))
-        self.results[name] = taken
-        return taken
+    def time(self, scenario):
+        return round(scenario["seconds"] * (QUICK_SHARE if self.quick else 1), 2)
 
-    def run(self):
-        self.throughput()
-        self.latency()
-        few = 2 if self.quick else 3
-        ladder = {"bare Pingora": self.bare()}
-        ladder |= {step[0]: self.toolgate(n) for n, step in enumerate(LADDER)}
-        self.compare("ladder", ladder, rounds=few)
-        for kib in (1, 16, 64, 256):
-            size = min(kib << 10, (256 << 10) - 256)
-            both = ["--request", size, "--answer", size]
-            variants = {"nginx": self.nginx(), "bare Pingora": self.bare(), "Toolgate": self.toolgate()}
-            self.compare(f"size {kib} KiB", variants, *both, rounds=2, seconds=0.4 if self.quick else 1)
-        streams = {"bare Pingora, JSON": self.bare(), "Toolgate, JSON": self.toolgate(),
-                   "bare Pingora, SSE": self.bare("sse"), "Toolgate, SSE": self.toolgate(slug="sse", keys=self.all_key)}
-        self.compare("streams", streams, rounds=2)
-        sizes = {"1 key": self.toolgate(), f"{KEYS:,} keys": self.toolgate(keys=self.many_keys)}
-        if self.stack.many:
-            sizes["10,000 tools, 10,000 keys"] = self.many()
-        self.compare("policy size", sizes, rounds=few)
-        self.refusals()
-        if self.stack.many:
-            self.reload()
-        self.dead_server()
-        self.open_calls()
-        self.soak()
-        self.cross_check()
+    def rounds(self, scenario):
+        return min(scenario["rounds"], QUICK_ROUNDS) if self.quick else scenario["rounds"]
 
-    def throughput(self):
-        variants = {"direct": self.direct(), "nginx": self.nginx(), "bare Pingora": self.bare(), "Toolgate": self.toolgate()}
-        taken = self.compare("throughput", variants)
-        rates = sorted(result["achieved_per_second"] for result in taken["Toolgate"])
-        self.half = max(50, rates[len(rates) // 2] / 2)
+    def keep(self, name, scenario, taken, **more):
+        """Writes a scenario's rounds down: label to results."""
+        fields = {field: scenario.get(field) for field in ("kind", "title", "base")}
+        self.results[name] = {**fields, "rounds": taken, **more}
 
-    def latency(self):
-        """Open loop, everything at half of what Toolgate can do."""
-        variants = {"direct": self.direct(), "nginx": self.nginx(), "bare Pingora": self.bare(), "Toolgate": self.toolgate()}
-        start = self.stack.gateway.log_bytes()
-        seconds = 1 if self.quick else 2.5
-        self.compare("latency", variants, "--rate", f"{self.half:.0f}", rounds=2 if self.quick else 3, seconds=seconds)
-        time.sleep(0.1)
-        own = self.stack.gateway.own_times_us(start)
-        at = lambda share: own[min(len(own) - 1, int(len(own) * share))] if own else None
-        self.results["own time"] = {"calls": len(own), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999)}
+    def measure_maximum(self):
+        """What Toolgate does at most, for the scenarios with a rate when throughput is not run."""
+        found = self.once({"target": "toolgate"}, {}, seconds=0.5)
+        self.maximum = max(100, found["achieved_per_second"])
 
-    def refusals(self):
-        gateway = self.toolgate()
-        nobody = (gateway[0], gateway[1][:2])
-        # Past `rate_limits.failed_auth` of an address its failing attempts are told to wait: spend that first.
-        self.once(nobody, "--expect", "http:401", seconds=0.3)
-        variants = {
-            "allowed": gateway,
-            "no key, 429": (*nobody, ["--expect", "http:429"]),
-            "tool_not_allowed": (*self.toolgate(slug="hidden"), ["--expect", "refusal:tool_not_allowed"]),
-            "invalid_tool_arguments": (*gateway, ["--expect", "refusal:invalid_tool_arguments", "--broken"]),
-        }
-        self.compare("refusals", variants, rounds=2)
+    def run(self, only):
+        for name, scenario in scenarios(only).items():
+            if self.maximum is None and name != "10-throughput":
+                self.measure_maximum()
+            print(f"  {name}", flush=True)
+            KINDS[scenario.get("kind", "compare")](self, name, scenario)
 
-    def reload(self):
-        """A swap each second of 10,000 tools, beside the same time without."""
-        print("  reload", flush=True)
-        seconds, rate = (3 if self.quick else 8), ["--rate", f"{self.half:.0f}"]
-        still = self.once(self.many(), *rate, seconds=seconds)
-        before, stop = self.stack.many.swaps(), threading.Event()
-
-        def swap():
-            while not stop.wait(1):
-                self.stack.many.reload()
-
-        swapper = threading.Thread(target=swap)
-        swapper.start()
-        swapping = self.once(self.many(), *rate, seconds=seconds)
-        stop.set()
-        swapper.join()
-        time.sleep(1)
-        swapping["swaps"] = self.stack.many.swaps() - before
-        self.results["reload"] = {"still": [still], "a swap each second": [swapping]}
-
-    def dead_server(self):
-        """Calls to a live server while others call a dead one."""
-        print("  one dead server", flush=True)
-        seconds, rate = (1 if self.quick else 3), ["--rate", f"{self.half / 2:.0f}"]
-        alone = self.once(self.toolgate(), *rate, seconds=seconds)
-        dead = self.toolgate(slug="dead", keys=self.all_key)
-        thread = threading.Thread(target=lambda: self.once(dead, "--connections", 4, "--rate", f"{self.half / 8:.0f}",
-                                                           "--expect", "refusal:upstream_unavailable", seconds=seconds))
-        thread.start()
-        beside = self.once(self.toolgate(), *rate, seconds=seconds)
-        thread.join()
-        self.results["one dead server"] = {"alone": [alone], "beside a dead server": [beside]}
-
-    def open_calls(self):
-        """Thousands of calls that wait for a slow server: what each costs in memory, and what the others feel."""
-        count = 500 if self.quick else 5000
-        print(f"  {count} open calls", flush=True)
-        process = self.stack.gateway.process
-        before = process.resident_kib()
-        process_, arguments = self.toolgate(slug="slow", keys=self.all_key)
-        command = ["taskset", "-c", LOAD_CORE, TARGET / "toolgate-load", "run", *arguments, "--connections", count, "--seconds", 600]
-        holder = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
-        try:
-            end = time.monotonic() + 15
-            while time.monotonic() < end:
-                found = [line for line in self.stack.gateway.metrics().splitlines() if line.startswith('toolgate_in_flight{server="slow"}')]
-                if found and float(found[0].split()[1]) >= count:
-                    break
+    def compare(self, name, scenario):
+        """Interleaved rounds of each variant; for each of `sizes_kib`, if there are any."""
+        for kib in scenario.get("sizes_kib", [None]):
+            sized = dict(scenario)
+            if kib:
+                size = min(kib << 10, (256 << 10) - 256)
+                sized["arguments"] = ["--request", size, "--answer", size]
+                sized["title"] = scenario["title"].format(size=f"{kib} KiB")
+            if "prelude" in scenario:
+                self.once({"target": "toolgate", "keys": "none", "arguments": scenario["prelude"]}, {}, seconds=0.3)
+            start = self.stack.gateway.log_bytes()
+            taken = {variant["name"]: [] for variant in scenario["variant"]}
+            for _ in range(self.rounds(scenario)):
+                for variant in scenario["variant"]:
+                    taken[variant["name"]].append(self.once(variant, sized))
+            more = {}
+            if scenario.get("own_time"):
                 time.sleep(0.2)
-            open_now = float(found[0].split()[1]) if found else 0
-            grown = process.resident_kib() - before
-            beside = self.once(self.toolgate(), "--rate", f"{self.half / 2:.0f}", seconds=1 if self.quick else 3)
+                more["own_us"] = self.stack.gateway.own_times_us(start)
+            self.keep(f"{name} {kib} KiB" if kib else name, sized, taken, **more)
+        if name == "10-throughput":
+            rates = sorted(result["achieved_per_second"] for result in taken["Toolgate"])
+            self.maximum = max(100, rates[len(rates) // 2])
+
+    def swaps(self, name, scenario):
+        """The same calls without and with a swap of the policy in each interval."""
+        taken, swaps, refused = {"still": [], "swapping": []}, 0, 0
+        for _ in range(self.rounds(scenario)):
+            taken["still"].append(self.once(scenario["variant"][0], scenario))
+            before, stop = self.stack.many.swaps(), threading.Event()
+
+            def swap():
+                while not stop.wait(scenario["every"]):
+                    self.stack.many.reload()
+
+            with running(swap, stop):
+                taken["swapping"].append(self.once(scenario["variant"][0], scenario))
+            time.sleep(1)
+            after = self.stack.many.swaps()
+            swaps, refused = swaps + after["applied"] - before["applied"], refused + after["rejected"] - before["rejected"]
+        self.keep(name, scenario, taken, swaps=swaps, swaps_rejected=refused)
+
+    def beside(self, name, scenario):
+        """The same calls alone and beside others."""
+        taken = {"alone": [], "beside": [], **{other["name"]: [] for other in scenario["beside"]}}
+        for _ in range(self.rounds(scenario)):
+            taken["alone"].append(self.once(scenario["variant"][0], scenario))
+            others = [threading.Thread(target=lambda other=other: taken[other["name"]].append(self.once(other, scenario)))
+                      for other in scenario["beside"]]
+            for other in others:
+                other.start()
+            taken["beside"].append(self.once(scenario["variant"][0], scenario))
+            for other in others:
+                other.join()
+        self.keep(name, scenario, taken)
+
+    def open(self, name, scenario):
+        """Calls that wait: what each costs in memory, and what the others feel."""
+        count = scenario["open"] // 10 if self.quick else scenario["open"]
+        taken = {"alone": [], "beside": []}
+        for _ in range(self.rounds(scenario)):
+            taken["alone"].append(self.once(scenario["variant"][0], scenario))
+        gateway = self.stack.gateway
+        before = gateway.process.resident_kib()
+        slow = {**scenario["beside"][0], "arguments": ["--connections", count]}
+        holder = subprocess.Popen(self.command(slow, {}, 600), stdout=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + 30
+            while gateway.in_flight("slow") < count and time.monotonic() < end:
+                time.sleep(0.2)
+            open_before = gateway.in_flight("slow")
+            grown = gateway.process.resident_kib() - before
+            for _ in range(self.rounds(scenario)):
+                taken["beside"].append(self.once(scenario["variant"][0], scenario))
+            open_after = gateway.in_flight("slow")
         finally:
             holder.kill()
             holder.wait()
-        self.results["open calls"] = {"open": open_now, "kib_each": grown / max(1, open_now), "beside": beside}
+        self.keep(name, scenario, taken, open=min(open_before, open_after), kib_each=grown / max(1, open_before))
 
-    def soak(self):
-        """Half the maximum for a while; the slope of resident memory over the last two thirds."""
-        seconds = self.soak_seconds
-        print(f"  soak, {seconds} s", flush=True)
+    def idle(self, name, scenario):
+        """Resident memory of a gateway that has just started with so many tools and a hundred keys."""
+        taken = {}
+        for size in scenario["sizes"]:
+            gateway = Gateway(self.stack, f"idle-{size}", self.stack.policy_many(size, 100), discovery="1hour")
+            time.sleep(1)
+            taken[size] = gateway.process.resident_kib()
+            gateway.process.end()
+        self.keep(name, scenario, {}, resident_kib=taken)
+
+    def soak(self, name, scenario):
+        seconds = self.soak_seconds or self.time(scenario) / (6 if self.quick else 1)
         samples, stop = [], threading.Event()
         start = time.monotonic()
 
         def sample():
             while not stop.wait(0.5):
-                samples.append((time.monotonic() - start, self.stack.gateway.process.resident_kib()))
+                samples.append((round(time.monotonic() - start, 1), self.stack.gateway.process.resident_kib()))
 
-        sampler = threading.Thread(target=sample)
-        sampler.start()
-        result = self.once(self.toolgate(keys=self.many_keys), "--rate", f"{self.half:.0f}", seconds=seconds)
-        stop.set()
-        sampler.join()
+        with running(sample, stop):
+            result = self.once(scenario["variant"][0], scenario, seconds)
         late = [(t, kib) for t, kib in samples if t > seconds / 3]
-        slope = report.slope(late) * 3600 if len(late) > 2 else None
-        self.results["soak"] = {"seconds": seconds, "run": result, "resident_kib": samples, "kib_an_hour": slope}
+        low, slope, high = report.slope_interval(late) if len(late) > 4 else (None, None, None)
+        more = {"kib_an_hour": slope and slope * 3600, "kib_an_hour_interval": slope and [low * 3600, high * 3600]}
+        self.keep(name, scenario, {"soak": [result]}, seconds=seconds, resident_kib=samples, **more)
 
-    def cross_check(self):
-        """The same call from wrk, if it is here: our generator should see about the same."""
+    def wrk(self, name, scenario):
+        """The same calls by our generator and by wrk, in turn."""
         if not shutil.which("wrk"):
+            print("  wrk is not installed", flush=True)
             return
-        print("  wrk", flush=True)
-        taken = {}
-        for label, (process, arguments), key in (("bare Pingora", self.bare(), "none"), ("Toolgate", self.toolgate(), token(FULL))):
-            tool = f"s{FULL}_work" if label == "Toolgate" else "work"
-            seconds = 1 if self.quick else 2
-            command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", "-c16", f"-d{seconds}", "-s", HERE / "wrk.lua",
-                       f"http://{arguments[1]}", "--", tool, key]
-            before = process.cpu_ns()
-            out = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True).stdout
-            calls, bad, micros = map(int, [line for line in out.splitlines() if line.startswith("wrk ")][-1].split()[1:])
-            taken[label] = {"calls": calls, "bad": bad, "per_second": calls / micros * 1e6,
-                            "cpu_us": (process.cpu_ns() - before) / 1e3 / max(1, calls)}
-        self.results["wrk"] = taken
+        taken = {f"{variant['name']}, {tool}": [] for variant in scenario["variant"] for tool in ("ours", "wrk")}
+        for _ in range(self.rounds(scenario)):
+            for variant in scenario["variant"]:
+                taken[f"{variant['name']}, ours"].append(self.once(variant, scenario))
+                taken[f"{variant['name']}, wrk"].append(self.wrk_once(variant, max(1, round(self.time(scenario)))))
+        self.keep(name, scenario, taken)
+
+    def wrk_once(self, variant, seconds):
+        process, arguments = self.target(variant)
+        tool, key = (f"s{FULL}_work", token(FULL)) if variant["target"] == "toolgate" else ("work", "none")
+        command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", "-c16", f"-d{seconds}", "-s", HERE / "wrk.lua",
+                   f"http://{arguments[1]}", "--", tool, key]
+        before = process.cpu_ns()
+        out = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True).stdout
+        calls, bad, micros, p50, p99 = map(int, [line for line in out.splitlines() if line.startswith("wrk ")][-1].split()[1:])
+        return {"ok": calls, "all": calls, "errors": {"bad": bad} if bad else {}, "achieved_per_second": calls / micros * 1e6,
+                "cpu_us": (process.cpu_ns() - before) / 1e3 / max(1, calls), "latency_us": {"p50": p50, "p99": p99}}
+
+
+KINDS = {"compare": Runner.compare, "swaps": Runner.swaps, "beside": Runner.beside, "open": Runner.open, "idle": Runner.idle,
+         "soak": Runner.soak, "wrk": Runner.wrk}
+
+
+class running:
+    """A thread while the block runs."""
+
+    def __init__(self, work, stop):
+        self.thread, self.stop = threading.Thread(target=work), stop
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--soak", type=float, help="seconds of the soak (default 20, quick 4)")
-    parser.add_argument("--only", action="append", help="scenario methods to run, such as throughput or latency")
+    parser.add_argument("--soak", type=float, help="seconds of the soak")
+    parser.add_argument("--only", action="append", help="part of the name of a scenario to run; may be repeated")
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="where the folder of results is made")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and confs")
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     folder = pathlib.Path(tempfile.mkdtemp(prefix="toolgate-load-"))
+    folder.chmod(0o755)  # nginx's worker is another user
     meta = report.machine()
     started = time.monotonic()
     print("starting the mock server, nginx, bare Pingora and the gateways", flush=True)
-    stack = None
+    stack = Stack(folder / "stack")
     try:
-        stack = Stack(folder / "stack", many=not options.only)
-        runner = Runner(stack, options.quick)
-        runner.soak_seconds = options.soak or (4 if options.quick else 20)
-        if options.only:
-            runner.half = 1000
-            for name in options.only:
-                getattr(runner, name)()
-        else:
-            runner.run()
-        meta |= {"quick": options.quick, "seconds": round(time.monotonic() - started), "half_rate": runner.half}
-        meta |= {"resident_kib_idle": stack.many.process.resident_kib() if stack.many else None}
-        out = report.write(HERE / "results", meta, runner.results)
-        print(f"{out}/report.md")
+        stack.start_all()
+        runner = Runner(stack, options.quick, options.soak)
+        runner.run(options.only)
+        meta |= {"quick": options.quick, "seconds": round(time.monotonic() - started), "maximum_per_second": runner.maximum}
+        meta["conf"] = stack.gateway.conf
+        out = report.write(options.results, meta, runner.results)
         print((out / "report.md").read_text())
+        print(f"{out}/report.md")
     finally:
-        if stack:
-            stack.end()
+        stack.end()
         if options.keep:
             print(f"kept: {folder}")
         else:

@@ -1,6 +1,8 @@
 """What runs in a load test: the mock server, nginx, bare Pingora and the gateway, each pinned to a core; and their processor time."""
 
+import functools
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -11,7 +13,7 @@ import time
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
-TARGET = HERE.parent / "target" / "release"
+TARGET = HERE.parent / "target" / os.environ.get("LOAD_PROFILE", "release")
 GATEWAY_CORE, LOAD_CORE = "0", "1"
 KEYS = 1000
 
@@ -26,22 +28,23 @@ LADDER = [
 ]
 
 
-def free_port():
+def free_address():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Process:
     """A child of ours, pinned to a core; ended by its id."""
 
-    def __init__(self, name, command, core, log):
+    def __init__(self, name, command, core, log, **options):
         self.name, self.log = name, log
         pinned = ["taskset", "-c", core, *map(str, command)]
-        self.child = subprocess.Popen(pinned, stdin=subprocess.DEVNULL, stdout=open(log, "ab"), stderr=subprocess.STDOUT)
+        with open(log, "ab") as out:
+            self.child = subprocess.Popen(pinned, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, **options)
         self.pid = self.child.pid
 
-    def wait_for_port(self, port, seconds=20):
+    def wait_for_port(self, port, seconds=180):
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.child.poll() is None:
             try:
@@ -57,15 +60,8 @@ class Process:
         return [self.pid, *map(int, children)]
 
     def cpu_ns(self):
-        """Nanoseconds on a processor, of every thread."""
-        total = 0
-        for pid in self.pids():
-            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                try:
-                    total += int((task / "schedstat").read_text().split()[0])
-                except (OSError, IndexError):
-                    pass
-        return total
+        """Nanoseconds on a processor, of every thread, those that ended too: the processes' own clocks (clock_getcpuclockid(3))."""
+        return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in self.pids())
 
     def resident_kib(self):
         total = 0
@@ -88,27 +84,45 @@ class Process:
 class Stack:
     """Everything that a run needs, started and ready."""
 
-    def __init__(self, folder, many=True):
+    def __init__(self, folder):
         self.folder, self.processes = folder, []
         folder.mkdir(parents=True, exist_ok=True)
-        self.mock_address = f"127.0.0.1:{free_port()}"
-        self.mock = self.start("mock", [TARGET / "toolgate-load-mock", self.mock_address], LOAD_CORE, self.mock_address)
-        nginx = f"127.0.0.1:{free_port()}"
-        text = (HERE / "nginx.conf").read_text()
-        for mark, value in (("@LISTEN@", nginx), ("@UPSTREAM@", self.mock_address), ("@FOLDER@", str(folder))):
-            text = text.replace(mark, value)
-        (folder / "nginx.conf").write_text(text)
-        self.nginx_address = nginx
-        self.nginx = self.start("nginx", ["nginx", "-c", folder / "nginx.conf", "-p", folder], GATEWAY_CORE, nginx)
-        self.bare_address = f"127.0.0.1:{free_port()}"
-        bare = [TARGET / "toolgate-load-bare", self.bare_address, self.mock_address]
-        self.bare = self.start("bare", bare, GATEWAY_CORE, self.bare_address)
-        self.pins = {path: self.pins_of(path) for path in ("plain", "in", "full")}
-        self.gateway = Gateway(self, "gateway", self.policy())
-        self.many = Gateway(self, "many", self.policy_many(), discovery="1hour") if many else None
 
-    def start(self, name, command, core, address):
-        process = Process(name, command, core, self.folder / f"{name}.log")
+    def start_all(self):
+        self.start_mock()
+        self.nginx_address = free_address()
+        text = (HERE / "nginx.conf").read_text()
+        for mark, value in (("@LISTEN@", self.nginx_address), ("@UPSTREAM@", self.mock_address), ("@FOLDER@", str(self.folder))):
+            text = text.replace(mark, value)
+        (self.folder / "nginx.conf").write_text(text)
+        command = ["nginx", "-c", self.folder / "nginx.conf", "-p", self.folder]
+        self.nginx = self.start("nginx", command, GATEWAY_CORE, self.nginx_address)
+        self.start_bare()
+        self.gateway = Gateway(self, "gateway", self.policy())
+        self.dying.end()  # its tools are approved, and then it is gone
+
+    @functools.cached_property
+    def many(self):
+        """The gateway with 10,000 tools and keys, started when it is first asked for."""
+        return Gateway(self, "many", self.policy_many(10 * KEYS, 10 * KEYS), discovery="1hour")
+
+    def start_mock(self):
+        self.mock_address = free_address()
+        self.mock = self.start("mock", [TARGET / "toolgate-load-mock", self.mock_address], LOAD_CORE, self.mock_address)
+        self.dead_address = free_address()
+        self.dying = self.start("dying", [TARGET / "toolgate-load-mock", self.dead_address], LOAD_CORE, self.dead_address)
+        self.pins = {path: self.pins_of(path) for path in ("plain", "in", "full")}
+
+    def start_bare(self):
+        """Bare Pingora in each of its shapes: process and address."""
+        self.bare = {}
+        for shape in ("pass", "filters", "held"):
+            address = free_address()
+            command = [TARGET / "toolgate-load-bare", address, self.mock_address, shape]
+            self.bare[shape] = (self.start(f"bare-{shape}", command, GATEWAY_CORE, address), address)
+
+    def start(self, name, command, core, address, **options):
+        process = Process(name, command, core, self.folder / f"{name}.log", **options)
         self.processes.append(process)
         return process.wait_for_port(int(address.split(":")[1]))
 
@@ -117,38 +131,54 @@ class Stack:
             process.end()
 
     def pins_of(self, profile):
-        command = [TARGET / "toolgate-load", "pins", f"{self.mock_address}/{profile}/mcp"]
-        lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-        return [line.split() for line in lines]
+        """Name and pin of each tool that the mock server lists there: SHA-256 of its definition by RFC 8785."""
+        pins, cursor = [], None
+        while True:
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"cursor": cursor} if cursor else {}})
+            with urllib.request.urlopen(f"http://{self.mock_address}/{profile}/mcp", body.encode(), timeout=30) as answer:
+                page = json.load(answer)["result"]
+            for tool in page["tools"]:
+                # Without fractions and with plain names this is its form by RFC 8785.
+                text = json.dumps(tool, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+                pins.append((tool["name"], hashlib.sha256(text.encode()).hexdigest()))
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return pins
 
     def policy(self):
         """An organization for each step of the ladder; the last one has further servers and many keys."""
         parts = []
         for n, (_, path, rates, stage) in enumerate(LADDER):
             parts += organization(f"step{n}", stage)
-            parts += self.server(f"step{n}", f"s{n}", f"{path}/mcp", self.pins[path], rates)
+            parts += self.server(f"step{n}", f"s{n}", path, rates)
             parts += key(f"step{n}", f"step{n}", token(n), [f"s{n}"], rates)
-        last = f"step{len(LADDER) - 1}"
-        for slug, path in (("sse", "sse"), ("slow", "slow/20000"), ("error", "error")):
-            parts += self.server(last, slug, f"{path}/mcp", self.pins["full"], True)
-        parts += self.server(last, "hidden", "full/mcp", self.pins["full"], True)
-        dead = f"http://127.0.0.1:{free_port()}/mcp"
-        parts += server_at(last, "dead", dead, self.pins["full"], True)
+        last = len(LADDER) - 1
+        others = {"sse": "sse", "slow": "slow/40000", "error": "error", "lognormal": "lognormal/5", "drip": "drip", "stall": "stall"}
+        for slug, path in others.items():
+            parts += self.server(f"step{last}", slug, path, True, timeout={"slow": "60s", "stall": "500ms"}.get(slug))
+        ten = [f"ten{n:05}" for n in range(9)]
+        for slug in ten:
+            parts += self.server(f"step{last}", slug, "full", True)
+        parts += self.server(f"step{last}", "hidden", "full", True)
+        parts += server_at(f"step{last}", "dead", f"http://{self.dead_address}/full/mcp", self.pins["full"], True)
         for n in range(KEYS):
-            parts += key(last, f"many{n}", token(f"many{n}"), [f"s{len(LADDER) - 1}"], True)
-        parts += key(last, "all", token("all"), ["sse", "slow", "error", "dead"], True)
+            parts += key(f"step{last}", f"many{n}", token(f"many{n}"), [f"s{last}"], True)
+        parts += key(f"step{last}", "all", token("all"), [*others, *ten, "dead"], True)
         return "\n".join(parts)
 
-    def policy_many(self):
-        """Ten thousand tools and keys under everything."""
-        parts = organization("step5", "both")
-        parts += self.server("step5", "s5", "many/mcp", self.pins_of("many"), True)
-        for n in range(10 * KEYS):
-            parts += key("step5", f"many{n}", token(f"many{n}"), ["s5"], True)
+    def policy_many(self, tools, keys):
+        """So many tools of one server and so many keys, with every check."""
+        last = len(LADDER) - 1
+        parts = organization(f"step{last}", "both")
+        address = f"http://{self.mock_address}/many/{tools}/mcp"
+        parts += server_at(f"step{last}", f"s{last}", address, self.pins_of(f"many/{tools}"), True)
+        for n in range(keys):
+            parts += key(f"step{last}", f"many{n}", token(f"many{n}"), [f"s{last}"], True)
         return "\n".join(parts)
 
-    def server(self, organization_id, slug, path, pins, rates):
-        return server_at(organization_id, slug, f"http://{self.mock_address}/{path}", pins, rates)
+    def server(self, organization_id, slug, path, rates, timeout=None):
+        pins = self.pins.get(path, self.pins["full"])
+        return server_at(organization_id, slug, f"http://{self.mock_address}/{path}/mcp", pins, rates, timeout)
 
     def keys_file(self, name, tokens):
         path = self.folder / f"keys-{name}"
@@ -162,42 +192,59 @@ class Gateway:
     def __init__(self, stack, name, policy, discovery="60s"):
         self.folder = stack.folder / name
         self.folder.mkdir()
-        port, self.ops = free_port(), free_port()
-        self.address = f"127.0.0.1:{port}"
+        self.address, self.ops = free_address(), free_address()
         self.access_log = self.folder / "access.log"
         (self.folder / "policy.toml").write_text(policy)
-        (self.folder / "toolgate.toml").write_text(
-            f"[gateway]\nlisten = ['{self.address}']\nthreads = 1\n[ops]\nlisten = '127.0.0.1:{self.ops}'\n"
+        self.conf = (
+            f"[gateway]\nlisten = ['{self.address}']\nthreads = 1\n[ops]\nlisten = '{self.ops}'\n"
             f"[store]\nurl = 'sqlite:toolgate.db'\n[policy]\nfiles = ['policy.toml']\n"
             f"[egress]\nallow_http = true\nallow_networks = ['127.0.0.0/8']\n[discovery]\ninterval = '{discovery}'\n"
             f"[limits]\nin_flight = 20000\n[log]\naccess = 'access.log'\n"
         )
+        (self.folder / "toolgate.toml").write_text(self.conf)
         command = [TARGET / "toolgate", "serve", "--conf", self.folder / "toolgate.toml"]
         self.process = stack.start(name, command, GATEWAY_CORE, self.address)
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
+        self.wait_until_listed(policy.count("[[approval]]"))
+
+    def wait_until_listed(self, tools, seconds=180):
+        """Ready, and every tool was listed and is approved."""
+        end, approved = time.monotonic() + seconds, 0
+        while time.monotonic() < end and self.process.child.poll() is None:
             try:
-                if urllib.request.urlopen(f"http://127.0.0.1:{self.ops}/readyz", timeout=5).status == 200:
+                found = re.findall(r'^toolgate_tools{[^}]*state="approved"[^}]*} (\d+)', self.metrics(), re.MULTILINE)
+                approved = sum(map(int, found))
+                if approved >= tools:
                     return
             except OSError:
-                time.sleep(0.1)
-        raise RuntimeError(f"{name} does not get ready")
+                pass
+            time.sleep(0.2)
+        log = pathlib.Path(self.process.log).read_text()[-2000:]
+        raise RuntimeError(f"{self.process.name} has {approved} approved tools of {tools}:\n{log}")
 
     def metrics(self):
-        return urllib.request.urlopen(f"http://127.0.0.1:{self.ops}/metrics", timeout=30).read().decode()
+        with urllib.request.urlopen(f"http://{self.ops}/metrics", timeout=30) as answer:
+            return answer.read().decode()
 
     def reload(self):
         self.process.child.send_signal(signal.SIGHUP)
 
+    def sample(self, series):
+        found = re.search(rf"^{re.escape(series)} (\S+)", self.metrics(), re.MULTILINE)
+        return float(found.group(1)) if found else 0
+
     def swaps(self):
-        found = re.search(r'toolgate_snapshot_swaps_total\{result="applied"\} (\d+)', self.metrics())
-        return int(found.group(1)) if found else 0
+        return {result: self.sample(f'toolgate_snapshot_swaps_total{{result="{result}"}}') for result in ("applied", "rejected")}
+
+    def in_flight(self, server):
+        return self.sample(f'toolgate_in_flight{{server="{server}"}}')
 
     def own_times_us(self, from_byte):
-        """The gateway's own time in each request since that place of its access log."""
+        """Percentiles of the gateway's own time in each request since that place of its access log."""
         with open(self.access_log, "rb") as log:
             log.seek(from_byte)
-            return sorted(float(found) for found in re.findall(rb'"own_us":([0-9.]+)', log.read()))
+            own = sorted(float(found) for found in re.findall(rb'"own_us":([0-9.]+)', log.read()))
+        at = lambda share: own[min(len(own) - 1, int(len(own) * share))] if own else None
+        return {"calls": len(own), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999)}
 
     def log_bytes(self):
         return os.path.getsize(self.access_log) if self.access_log.exists() else 0
@@ -222,8 +269,8 @@ def organization(name, stage):
     return parts
 
 
-def server_at(organization_id, slug, url, pins, rates):
-    parts = table("server", organization=organization_id, slug=slug, url=url, protocol="2026-07-28",
+def server_at(organization_id, slug, url, pins, rates, timeout=None):
+    parts = table("server", organization=organization_id, slug=slug, url=url, protocol="2026-07-28", timeout=timeout,
                   rate_limit="10000000/s" if rates else None)
     parts.append("max_in_flight = 20000")
     for name, pin in pins:

@@ -15,5 +15,5 @@ function init(args)
 end
 function done(summary, latency, requests)
   local bad = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.status + summary.errors.timeout
-  io.write(string.format("wrk %d %d %d\n", summary.requests, bad, summary.duration))
+  io.write(string.format("wrk %d %d %d %d %d\n", summary.requests, bad, summary.duration, latency:percentile(50), latency:percentile(99)))
 end
