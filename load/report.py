@@ -302,7 +302,8 @@ def readme(folder, peers_folder):
             f"latency at half of Toolgate's maximum rate, added to a direct call. Repeat with {commands}; all of it: [{where}/report.md]({where}/report.md).")
     if peers:
         at = pathlib.Path(peers_folder).resolve().relative_to(root)
-        note += f" Peers do less than Toolgate here: see [{at}/report.md]({at}/report.md)."
+        note += (f" Peers do less than Toolgate, and their latency is taken at half of what the slowest of them can do: "
+                 f"[{at}/report.md]({at}/report.md).")
     between(root / "README.md", "speed", [*main_table(results, peers), "", note])
     between(root / "docs" / "speed.md", "targets", targets(results))
 
