@@ -4,6 +4,7 @@
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
 # make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a few minutes' worth
 # make load-peers   the same beside other MCP gateways, installed below target/peers
+# make test-api   Schemathesis over the OpenAPI document of the management API; make test-console   the console in Chromium
 # make conformance   the official MCP conformance suite, against the gateway
 # make e2e-all  every client against every server, through the gateway
 # make deb    a Debian package, in target/debian; make deb-test checks it, unpacks it and makes a call
@@ -19,7 +20,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops
+.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -81,6 +82,14 @@ test-e2e: build tools-test
 # Every client that we know against every server, through the gateway, some ten minutes; writes the table of docs/clients.md.
 e2e-all: build tools-test
 	$(PYTHON) tests/e2e/wide.py --profile $(PROFILE) --write
+
+# What Schemathesis (from PyPI, pinned; installed below target/api) makes up from the OpenAPI document, for some two minutes.
+test-api: build tools-test
+	$(PYTHON) tests/e2e/api.py $(TOOLGATE)
+
+# A reviewer's clicks in headless Chromium, with screenshots in target/console.
+test-console: build tools-test tools-console
+	$(PYTHON) tests/e2e/console.py $(TOOLGATE)
 
 # Suite, SDK and Node.js from npm, at pinned versions; installed below target/conformance. tests/conformance/README.md tells more.
 conformance: tools-build tools-test
@@ -187,6 +196,11 @@ tools-ops:
 	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
 	command -v openssl >/dev/null || missing="$$missing openssl"; \
 	$(call install,to check what operators are given: alerts$(comma) dashboard$(comma) unit and package)
+
+tools-console:
+	@missing=; \
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
+	$(call install,a browser for the test of the console)
 
 tools-bench:
 	@missing=; \

@@ -51,12 +51,17 @@ pub(super) fn authenticate(rooms: &Rooms, peer: &Peer, headers: &HeaderMap) -> R
     if let Some(caller) = bearer(headers).and_then(|digest| known(&conf.admin.tokens, &digest)) {
         return Ok(caller);
     }
+    Err(failed(rooms, address))
+}
+
+/// Counts a failed attempt of an address.
+pub(super) fn failed(rooms: &Rooms, address: IpAddr) -> Refused {
     let now = clock_nanos(rooms.control.started());
-    let limit = conf.rate_limits.failed_auth;
-    Err(match limit.and_then(|limit| rooms.failures.note(address, limit, now)) {
+    let limit = rooms.control.catalog().conf.rate_limits.failed_auth;
+    match limit.and_then(|limit| rooms.failures.note(address, limit, now)) {
         Some(seconds) => Refused::too_many_failures(seconds),
         None => Refused::unauthenticated(),
-    })
+    }
 }
 
 /// The digest of the one bearer token. No other place is read.
@@ -69,7 +74,7 @@ fn bearer(headers: &HeaderMap) -> Option<KeyDigest> {
 }
 
 /// Looks at every token, whichever fits.
-fn known(tokens: &[AdminToken], digest: &KeyDigest) -> Option<Caller> {
+pub(super) fn known(tokens: &[AdminToken], digest: &KeyDigest) -> Option<Caller> {
     let mut place = u32::MAX;
     for (index, token) in (0u32..).zip(tokens) {
         let fits: Choice = token.sha256.0.ct_eq(&digest.0);

@@ -76,7 +76,7 @@ impl Call {
             None => None,
             Some(text) => Some(text.parse().map_err(|_| Refused::invalid("the expected revision is not a number"))?),
         };
-        Ok(Asker { who: self.caller.name.clone(), expected, confirm })
+        Ok(Asker { who: self.caller.name.clone(), expected, confirm, note: None })
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tower_service::Service as _;
 
-use super::{Rooms, auth::Peer, call, router::router};
+use super::{Rooms, auth::Peer, call, console, reply::Refused, router::router};
 use crate::model::id::RequestId;
 
 /// Connections of each listener at one time; more wait.
@@ -106,7 +106,7 @@ where
 {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (peer, router, rooms) = (peer.clone(), router.clone(), Arc::clone(&rooms));
-        async move { Ok::<_, Infallible>(answer(request.map(Body::new), &peer, router, &rooms).await) }
+        async move { Ok::<_, Infallible>(answer(request.map(Body::new), &peer, router, rooms).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -116,23 +116,26 @@ where
 }
 
 /// One request: who calls is settled before the path is looked at. A panic in a handler is a 500.
-async fn answer(mut request: Request, peer: &Peer, mut router: Router, rooms: &Rooms) -> Response {
-    let mut response = match call::admit(rooms, peer, &mut request) {
-        Err(refused) => refused.into_response(),
-        // On a task of its own, so that a change that has begun is finished, and answered for in the audit, when the caller goes away.
-        Ok(()) => match tokio::spawn(async move { router.call(request).await }).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(never)) => match never {},
-            Err(_) => super::reply::Refused::internal().into_response(),
+async fn answer(mut request: Request, peer: &Peer, mut router: Router, rooms: Arc<Rooms>) -> Response {
+    // On a task of its own, so that a change that has begun is finished, and answered for in the audit, when the caller goes away.
+    let answering = match peer {
+        Peer::Tcp(address) if console::is_at(request.uri().path()) => {
+            let address = *address;
+            tokio::spawn(async move { console::answer(&rooms, address, request).await })
+        }
+        peer => match call::admit(&rooms, peer, &mut request) {
+            Err(refused) => tokio::spawn(async { refused.into_response() }),
+            Ok(()) => tokio::spawn(async move { router.call(request).await.unwrap_or_else(|never| match never {}) }),
         },
     };
+    let mut response = answering.await.unwrap_or_else(|_| Refused::internal().into_response());
     let mut random = rand::rng();
     let bits = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&RequestId::new(bits).to_string()) {
         headers.insert("x-request-id", id);
     }
-    // Tokens and policies are nobody's to keep, and nothing here is a page.
+    // Tokens and policies are nobody's to keep, and nothing is to be taken for what it does not say that it is.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

@@ -1,4 +1,5 @@
-//! The management API (contract §9): a file a resource, over axum, on the control runtime, never on the gateway's listener.
+//! The management API (contract §9): a file a resource, over axum, on the control runtime, never on the gateway's listener; and, on
+//! its TCP listener, the console for reviewers.
 //!
 //! Reads the policy from the control room's catalog and hands every change to it; stores and compiles nothing itself. Who may do
 //! what is decided in `call.rs`, how an answer looks in `reply.rs`.
@@ -8,6 +9,7 @@
 mod audit;
 mod auth;
 mod call;
+mod console;
 mod credentials;
 mod diff;
 mod explain;
@@ -35,6 +37,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 pub use self::{
+    console::Sessions,
     listen::{Listeners, serve},
     openapi::document,
     visible::visible,
@@ -60,6 +63,8 @@ pub struct Rooms {
     pub upgrade: Box<dyn Fn() -> BoxFuture<'static, Result<Upgraded, String>> + Send + Sync>,
     /// Failed attempts to authenticate, by address.
     pub failures: Failures,
+    /// Who is logged in on the console.
+    pub sessions: Sessions,
 }
 
 /// The process that serves after an upgrade.

@@ -12,7 +12,7 @@ use super::{
 pub(super) const LIMIT_MAX: usize = 1000;
 
 /// What a segment of a path or a value of a query leaves as it is (RFC 3986 unreserved).
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+pub(super) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Members of the query of every list.
 pub(super) const PARAMS: [&str; 2] = ["limit", "after"];

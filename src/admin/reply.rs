@@ -113,6 +113,11 @@ impl Refused {
         Self::new((500, "internal_error", None), "the gateway failed")
     }
 
+    /// The status, `error.code` and the message, for who shows them elsewhere.
+    pub(super) fn parts(&self) -> (u16, Option<&'static str>, &str) {
+        (self.status, self.code, &self.message)
+    }
+
     fn with(mut self, name: &'static str, value: String) -> Self {
         self.header = Some((name, value));
         self

@@ -584,6 +584,18 @@ pub(super) struct Approve {
     labels: Vec<Label>,
     /// Says that a key may get the trifecta; must be the boolean `true`.
     confirm_trifecta: Option<bool>,
+    /// Why, for the audit record; at most 1000 characters.
+    #[schema(max_length = 1000)]
+    note: Option<String>,
+}
+
+/// Blocks a tool.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Block {
+    /// Why, for the audit record; at most 1000 characters.
+    #[schema(max_length = 1000)]
+    note: Option<String>,
 }
 
 /// Class or labels to change.

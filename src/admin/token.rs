@@ -21,13 +21,16 @@ const SECRET_CHARS: usize = 43;
 impl Token {
     /// Draws a token for a key.
     pub(super) fn draw(environment: &str, id: &str) -> Self {
-        let secret: String =
-            (0..SECRET_CHARS).filter_map(|_| DIGITS.get(rand::random_range(0..DIGITS.len()))).collect();
-        let body = format!("toolgate_{}_{}_{secret}", part(environment), part(id));
+        let body = format!("toolgate_{}_{}_{}", part(environment), part(id), secret());
         let text = format!("{body}_{:08x}", crc32(body.as_bytes()));
         let sha256 = KeyDigest::of(text.as_bytes());
         Self { text, sha256 }
     }
+}
+
+/// Draws 256 bits, as 43 characters of `[0-9A-Za-z]`.
+pub(super) fn secret() -> String {
+    (0..SECRET_CHARS).filter_map(|_| DIGITS.get(rand::random_range(0..DIGITS.len()))).collect()
 }
 
 /// A name as it stands in a token.

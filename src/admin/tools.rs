@@ -16,7 +16,7 @@ use crate::{
     conf::{Role, policy::approval_from_json},
     control::{
         Catalog, ChangeError,
-        change::{Change, ToolName},
+        change::{Asker, Change, Confirm, ToolName},
     },
     model::{
         name::exposed,
@@ -24,6 +24,9 @@ use crate::{
     },
     policy::approval,
 };
+
+/// The longest note to a decision, in characters.
+pub(super) const NOTE_CHARS_MAX: usize = 1000;
 
 /// Lists a server's tools.
 #[utoipa::path(
@@ -107,14 +110,26 @@ pub(super) async fn approve(
     body: Body,
 ) -> Outcome {
     call.allow(Role::Approver, &["organization"])?;
-    let mut members = body.object()?;
+    approve_by(&rooms, &named(&call, path), body.object()?, call.asker(Confirm::No)?).await
+}
+
+/// Approves a tool by the members of a body.
+///
+/// # Errors
+/// 400, 404, 409
+pub(super) async fn approve_by(
+    rooms: &Rooms,
+    name: &ToolName,
+    mut members: Map<String, Json>,
+    asker: Asker,
+) -> Outcome {
     let confirm = take_confirm(&mut members);
-    let name = named(&call, path);
     let catalog = rooms.control.catalog();
-    let (_, tool) = catalog.tool(&name)?;
+    let (_, tool) = catalog.tool(name)?;
     if tool.current.is_none() {
         return Err(ChangeError::Removed.into());
     }
+    let note = take_note(&mut members)?;
     only(&members, &["expected_sha256", "class", "labels"])?;
     for needed in ["expected_sha256", "class", "labels"] {
         if members.get(needed).is_none_or(Json::is_null) {
@@ -124,13 +139,13 @@ pub(super) async fn approve(
     let terms = read_terms(&members)?;
     let (expected, class, labels) = (terms.sha256, terms.class, terms.labels);
     let change = Change::Approve { tool: name.clone(), expected, class, labels };
-    decided(&rooms, &change, &call.asker(confirm)?, &name).await
+    decided(rooms, &change, &Asker { confirm, note, ..asker }, name).await
 }
 
 /// Blocks a tool by hand; also one that a file pins.
 #[utoipa::path(
     post, path = "/v1/servers/{slug}/tools/{tool}/block", tag = "tools",
-    params(shapes::ToolPath, shapes::Home, shapes::Changing),
+    params(shapes::ToolPath, shapes::Home, shapes::Changing), request_body = Option<shapes::Block>,
     responses((status = 200, body = shapes::Tool))
 )]
 pub(super) async fn block(
@@ -140,9 +155,17 @@ pub(super) async fn block(
     body: Body,
 ) -> Outcome {
     call.allow(Role::Approver, &["organization"])?;
-    body.none()?;
-    let name = named(&call, path);
-    decided(&rooms, &Change::Block(name.clone()), &call.asker(Default::default())?, &name).await
+    block_by(&rooms, &named(&call, path), body.optional()?, call.asker(Confirm::No)?).await
+}
+
+/// Blocks a tool by the members of a body.
+///
+/// # Errors
+/// 400, 404
+pub(super) async fn block_by(rooms: &Rooms, name: &ToolName, mut members: Map<String, Json>, asker: Asker) -> Outcome {
+    let note = take_note(&mut members)?;
+    only(&members, &[])?;
+    decided(rooms, &Change::Block(name.clone()), &Asker { note, ..asker }, name).await
 }
 
 /// Changes class or labels of an approved tool; a member that is left out stays.
@@ -175,7 +198,16 @@ pub(super) async fn patch(
     decided(&rooms, &change, &call.asker(confirm)?, &name).await
 }
 
-async fn decided(rooms: &Rooms, change: &Change, asker: &crate::control::change::Asker, name: &ToolName) -> Outcome {
+/// Takes `note` out of a body: why a person decided so.
+fn take_note(members: &mut Map<String, Json>) -> Result<Option<String>, Refused> {
+    match members.remove("note") {
+        None | Some(Json::Null) => Ok(None),
+        Some(Json::String(note)) if note.chars().count() <= NOTE_CHARS_MAX => Ok(Some(note)),
+        Some(_) => Err(Refused::invalid(format!("`note` must be a string of at most {NOTE_CHARS_MAX} characters"))),
+    }
+}
+
+async fn decided(rooms: &Rooms, change: &Change, asker: &Asker, name: &ToolName) -> Outcome {
     let done = rooms.control.apply(change, asker).await?;
     let (_, tool) = done.tool(name)?;
     let pin = done.pin(tool).map(|owned| &owned.value);
@@ -203,7 +235,7 @@ fn read_terms(members: &Map<String, Json>) -> Result<Approval, Refused> {
 }
 
 /// A tool as lists show it (contract §9).
-fn summary(rooms: &Rooms, tool: &ToolRecord, pin: Option<&Approval>) -> Map<String, Json> {
+pub(super) fn summary(rooms: &Rooms, tool: &ToolRecord, pin: Option<&Approval>) -> Map<String, Json> {
     let terms = approval::terms(tool, pin);
     let approved = match (pin, &tool.decision) {
         (Some(pin), _) => Some(pin.sha256),

@@ -2,22 +2,27 @@
 //!
 //! Tells nothing of meaning; used where a person reviews what a server says of its tools.
 
-/// The text with every character that hides, moves or imitates written out. Line feeds and tabs stay.
+/// The text with every character that hides, moves or imitates written out. Line feeds and tabs stay; what is written out already
+/// stays as it is.
 #[must_use]
 pub fn visible(text: &str) -> String {
     if text.is_ascii() && !text.bytes().any(|c| c.is_ascii_control() && c != b'\n' && c != b'\t') {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len() + 16);
+    let mut rest = text;
     for word in text.split_inclusive(|c: char| !c.is_alphanumeric()) {
         let latin = word.chars().any(|c| c.is_ascii_alphabetic());
         for c in word.chars() {
+            rest = rest.get(c.len_utf8()..).unwrap_or_default();
+            let written = || format!("⟨U+{:04X}⟩", u32::from(c));
             if is_hidden(c) {
-                out.push_str(&format!("⟨U+{:04X}⟩", u32::from(c)));
-            } else if latin && imitates_latin(c) {
-                out.push_str(&format!("{c}⟨U+{:04X}⟩", u32::from(c)));
+                out.push_str(&written());
             } else {
                 out.push(c);
+                if latin && imitates_latin(c) && !rest.starts_with(&written()) {
+                    out.push_str(&written());
+                }
             }
         }
     }
@@ -71,6 +76,7 @@ mod tests {
             ("naïve café", "naïve café"),
         ] {
             assert_eq!(visible(text), shown);
+            assert_eq!(visible(shown), shown, "written out once");
             assert_eq!(hides(text) || imitates(text), shown.contains('⟨'), "{text:?}");
         }
     }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{demo_server::DemoServer, serve};
 use crate::{
     conf::{LogFormat, LogLevel},
+    model::id::{KeyDigest, encode_hex},
     model::mcp::{META_CLIENT_CAPABILITIES, META_PROTOCOL_VERSION, Revision},
     server,
 };
@@ -37,18 +38,20 @@ pub(super) fn run(once: bool, listen: Option<SocketAddr>) -> ExitCode {
 }
 
 fn start(once: bool, listen: Option<SocketAddr>) -> Result<(), String> {
-    let (gateway, ops) = match (listen, once) {
-        (Some(listen), _) => (listen, free_port()?),
-        (None, true) => (free_port()?, free_port()?),
-        (None, false) => (local(8080), local(9902)),
+    let (gateway, ops, console) = match (listen, once) {
+        (Some(listen), _) => (listen, free_port()?, free_port()?),
+        (None, true) => (free_port()?, free_port()?, free_port()?),
+        (None, false) => (local(8080), local(9902), local(9901)),
     };
+    let token: String = (0..16).map(|_| format!("{:02x}", rand::random::<u8>())).collect();
     let runtime = tokio::runtime::Runtime::new().map_err(|why| why.to_string())?;
     let upstream = runtime.block_on(super::demo_server::start()).map_err(|why| why.to_string())?;
     let folder = Folder::make()?;
-    let conf = write_conf(&folder.0, &upstream.url(), (gateway, ops))?;
+    let console = Console { listen: console, token, socket: folder.0.join("toolgate.sock") };
+    let conf = write_conf(&folder.0, &upstream.url(), (gateway, ops), &console)?;
     serve::start_log(if once { LogLevel::Off } else { LogLevel::Warn }, LogFormat::Text);
     let running = server::start(&conf).map_err(|why| why.to_string())?;
-    let play = Play { gateway, ops };
+    let play = Play { gateway, ops, console };
     let folder_path = folder.0.clone();
     runtime.spawn(clear_when_stopped(folder.0.clone()));
     let watcher = std::thread::spawn(move || {
@@ -108,8 +111,16 @@ impl Drop for Folder {
     }
 }
 
-fn write_conf(folder: &Path, url: &str, (gateway, ops): (SocketAddr, SocketAddr)) -> Result<PathBuf, String> {
+fn write_conf(
+    folder: &Path,
+    url: &str,
+    (gateway, ops): (SocketAddr, SocketAddr),
+    console: &Console,
+) -> Result<PathBuf, String> {
+    let sha256 = encode_hex(&KeyDigest::of(console.token.as_bytes()).0);
+    let tokens = format!("[{{ name = \"demo\", role = \"admin\", sha256 = \"{sha256}\" }}]");
     let conf = CONF
+        .replace("[admin]\n", &format!("[admin]\nlisten = \"{}\"\ntokens = {tokens}\n", console.listen))
         .replace("127.0.0.1:8080", &gateway.to_string())
         .replace("127.0.0.1:9902", &ops.to_string())
         .replace("${TOOLGATE_DEMO_DIR:-.}", &folder.display().to_string())
@@ -133,6 +144,15 @@ fn local(port: u16) -> SocketAddr {
 struct Play {
     gateway: SocketAddr,
     ops: SocketAddr,
+    console: Console,
+}
+
+/// Where the demo is managed.
+struct Console {
+    listen: SocketAddr,
+    /// Drawn anew for each run: unlike the keys, it changes things.
+    token: String,
+    socket: PathBuf,
 }
 
 impl Play {
@@ -217,9 +237,15 @@ impl Play {
 
     fn banner(&self, upstream: &str) -> String {
         let mut out = format!(
-            "\nToolgate demo\n  endpoint  http://{}/gateway/mcp\n  key       {KEY}\n  metrics   http://{}/metrics\n\n\
-             Copy and paste, in another terminal:\n",
-            self.gateway, self.ops
+            "\nToolgate demo\n  endpoint  http://{0}/gateway/mcp\n  key       {KEY}\n  metrics   http://{1}/metrics\n  \
+             console   http://{2}/console\n  token     {3}\n\nTo manage it, as docs/management.md walks through:\n\
+             export TOOLGATE_SOCKET={4} GATEWAY=http://{0} DEMO={5}\n\nCopy and paste, in another terminal:\n",
+            self.gateway,
+            self.ops,
+            self.console.listen,
+            self.console.token,
+            self.console.socket.display(),
+            upstream.trim_end_matches("/mcp")
         );
         let calls = [
             ("list the tools that the key may use", "tools/list", None, json!({})),

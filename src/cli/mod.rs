@@ -3,6 +3,7 @@
 //! What manages a running gateway is a thin client of its unix socket. Exit codes: 0 done; 1 refused, or a finding; 64 wrong usage;
 //! 69 no gateway on the socket; 78 a faulty conf.
 
+mod apply;
 mod audit;
 mod backup;
 mod check;
@@ -93,6 +94,8 @@ enum Command {
     /// Projects of an organization.
     #[command(subcommand)]
     Project(project::Command),
+    /// Make what policy files say through the API: what is missing is made, what differs is changed, nothing is deleted.
+    Apply(apply::Arguments),
     /// Tell what would happen to a call, at which check, and why; asks no server.
     Explain(explain::Arguments),
     /// Who changed what, newest last.
@@ -174,6 +177,7 @@ fn manage(cli: &Cli, command: &Command) -> Result<ExitCode, Failure> {
         Command::Guardrail(command) => guardrail::run(&api, out, command),
         Command::Organization(command) => organization::run(&api, out, command),
         Command::Project(command) => project::run(&api, out, command),
+        Command::Apply(arguments) => apply::run(&api, out, arguments),
         Command::Explain(arguments) => explain::run(&api, out, arguments),
         Command::Audit(arguments) => audit::run(&api, out, arguments),
         Command::Status => status::run(&api, out),

@@ -47,6 +47,9 @@ pub(super) enum Command {
         /// Confirm that keys get the trifecta by it.
         #[arg(long)]
         confirm_trifecta: bool,
+        /// Why, for the audit record.
+        #[arg(long)]
+        note: Option<String>,
     },
     /// Approve every tool of a list that was reviewed: what `tool list --json` printed, with `class` and `labels` filled in.
     ApproveAll {
@@ -57,7 +60,13 @@ pub(super) enum Command {
         confirm_trifecta: bool,
     },
     /// Block a tool by hand; also one that a policy file pins.
-    Block(Named),
+    Block {
+        #[command(flatten)]
+        named: Named,
+        /// Why, for the audit record.
+        #[arg(long)]
+        note: Option<String>,
+    },
     /// Change class or labels of an approved tool.
     Set {
         #[command(flatten)]
@@ -162,16 +171,21 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
         }
         Command::Show(named) => out.value(&api.get(&named.path(None))?, show),
         Command::Diff(named) => out.value(&api.get(&named.path(None))?, diff),
-        Command::Approve { named, sha256, class, labels, confirm_trifecta } => {
+        Command::Approve { named, sha256, class, labels, confirm_trifecta, note } => {
             let mut body = Map::new();
             put(&mut body, "expected_sha256", Some(sha256.as_str()));
             put(&mut body, "class", Some(word(class)));
             put(&mut body, "labels", Some(words(labels)?));
             put(&mut body, "confirm_trifecta", confirm_trifecta.then_some(true));
+            put(&mut body, "note", note.as_deref());
             out.object(&api.post(&named.path(Some("approve")), Some(&body))?)
         }
         Command::ApproveAll { file, confirm_trifecta } => approve_all(api, out, file, *confirm_trifecta),
-        Command::Block(named) => out.object(&api.post(&named.path(Some("block")), None)?),
+        Command::Block { named, note } => {
+            let mut body = Map::new();
+            put(&mut body, "note", note.as_deref());
+            out.object(&api.post(&named.path(Some("block")), Some(&body))?)
+        }
         Command::Set { named, class, labels, confirm_trifecta } => {
             let mut body = Map::new();
             put(&mut body, "class", class.as_ref().map(word));

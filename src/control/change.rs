@@ -191,4 +191,6 @@ pub struct Asker {
     pub expected: Option<u64>,
     /// `confirm_trifecta`
     pub confirm: Confirm,
+    /// Why, in the words of who decides on a tool; kept in the audit record.
+    pub note: Option<String>,
 }

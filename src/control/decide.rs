@@ -22,7 +22,7 @@ use crate::{
 pub(super) fn plan(next: &mut Next, catalog: &Catalog, change: &Change, asker: &Asker) -> Result<(), ChangeError> {
     match change {
         Change::Approve { tool, expected, class, labels } => {
-            decide(next, catalog, tool, (&asker.who, "tool.approve"), |record, pin| {
+            decide(next, catalog, tool, (asker, "tool.approve"), |record, pin| {
                 match pin {
                     Some(pin) => approval::reaffirm(record, pin, *expected),
                     None => approval::approve(record, *expected, *class, labels.clone()),
@@ -30,12 +30,12 @@ pub(super) fn plan(next: &mut Next, catalog: &Catalog, change: &Change, asker: &
                 .map_err(|error| refused(error, tool))
             })
         }
-        Change::Block(tool) => decide(next, catalog, tool, (&asker.who, "tool.block"), |record, _| {
+        Change::Block(tool) => decide(next, catalog, tool, (asker, "tool.block"), |record, _| {
             approval::block(record);
             Ok(())
         }),
         Change::SetTerms { tool, class, labels } => {
-            decide(next, catalog, tool, (&asker.who, "tool.change"), |record, pin| {
+            decide(next, catalog, tool, (asker, "tool.change"), |record, pin| {
                 set_terms(record, pin, (*class, labels.as_deref()), tool)
             })
         }
@@ -47,7 +47,7 @@ fn decide(
     next: &mut Next,
     catalog: &Catalog,
     name: &ToolName,
-    (who, what): (&str, &str),
+    (asker, what): (&Asker, &str),
     change: impl FnOnce(&mut ToolRecord, Option<&Approval>) -> Result<(), ChangeError>,
 ) -> Result<(), ChangeError> {
     let (server, known) = catalog.tool(name)?;
@@ -61,9 +61,12 @@ fn decide(
     if *record == *known {
         return Ok(());
     }
-    let (record, after) = (record.clone(), decision_json(record, pin));
+    let (record, mut after) = (record.clone(), decision_json(record, pin));
+    if let (Some(note), Some(members)) = (&asker.note, after.as_object_mut()) {
+        members.insert("note".to_owned(), note.as_str().into());
+    }
     let target = format!("{}/{}", server.value.slug, record.name);
-    next.note(who, what, (&server.value.organization, &target), (Some(before), Some(after)));
+    next.note(&asker.who, what, (&server.value.organization, &target), (Some(before), Some(after)));
     next.writes.push(Write::PutTool(record));
     Ok(())
 }

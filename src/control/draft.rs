@@ -15,7 +15,7 @@ use crate::{
         snapshot::Snapshot,
         trifecta::{self, Trifecta},
     },
-    store::StoreError,
+    store::{StoreError, kill_point},
 };
 
 /// A state that compiled and is not stored yet.
@@ -98,6 +98,7 @@ impl Control {
     /// # Errors
     /// [`StoreError`]: neither was done.
     pub(super) async fn commit(&self, state: &mut State, next: Next, draft: Draft) -> Result<Arc<Catalog>, StoreError> {
+        kill_point("control: compiled");
         let stored = self.store.commit(Some(state.catalog.revision), &next.writes, &next.audit).await;
         if stored.is_err() {
             self.keep_running_servers(state);
@@ -130,6 +131,7 @@ impl Control {
         state.overrides = next.overrides;
         state.catalog = self.catalog.load();
         state.handles.upstreams.sweep();
+        kill_point("control: published");
         Arc::clone(&state.catalog)
     }
 

@@ -220,6 +220,14 @@ impl Control {
         self.store.audit(after_seq, limit).await
     }
 
+    /// The number of the newest audit record; 0: there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn audit_newest(&self) -> Result<u64, StoreError> {
+        self.store.audit_newest().await
+    }
+
     /// Where the store is, without user and password.
     #[must_use]
     pub fn store_place(&self) -> &str {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Catalog, ChangeError, Control,
+    Catalog, ChangeError, Control, Kept as _,
     change::{Asker, Change, Confirm, Heard, ToolName},
 };
 use crate::{
@@ -16,10 +16,15 @@ use crate::{
     model::{
         mcp::Revision,
         pin::Pin,
-        records::{Access, Class, Definition, Grant, Label, Project, Server},
+        records::{Access, ApprovalStatus, Class, Decision, Definition, Grant, Label, Project, Server, ToolRecord},
     },
-    policy::{approval::ListedTool, compile::Handles, live::Live},
-    store::Store,
+    policy::{
+        approval::{ListedTool, ToolState},
+        compile::Handles,
+        live::Live,
+        snapshot::ToolPolicy,
+    },
+    store::{Store, Write},
     upstream::{
         client::Client,
         dns::Resolver,
@@ -176,6 +181,68 @@ async fn two_nodes_on_one_store_lose_no_change_of_each_other() {
     two.listed("acme/demo", Revision::MODERN, heard(&["a", "b"]).tools).await.unwrap();
     one.refresh().await.unwrap();
     assert_eq!(one.catalog().records.tools.len(), 2);
+}
+
+/// Servers with tools, all of them approved, as the store would hold them.
+fn many(servers: usize, tools: usize) -> Vec<Write> {
+    let mut writes = Vec::new();
+    for s in 0..servers {
+        let server = server(&format!("s{s}"), &[]);
+        writes.push(Write::PutObject(server.stored()));
+        for (t, listed) in heard(&(0..tools).map(|_| "tool").collect::<Vec<_>>()).tools.into_iter().enumerate() {
+            let json = listed.definition.json.replace("tool", &format!("tool_{t}_of_{s}"));
+            let definition = Definition { sha256: Pin::of_definition(json.as_bytes()).unwrap(), json: json.into() };
+            writes.push(Write::PutTool(ToolRecord {
+                organization: "acme".into(),
+                server: server.slug.clone(),
+                name: format!("tool_{t}_of_{s}"),
+                recorded: i64::try_from(s * tools + t).unwrap(),
+                current: Some(definition.clone()),
+                fault: None,
+                pin: Some(definition.sha256),
+                pin_seen: true,
+                changed: false,
+                approved: Some(definition),
+                decision: Some(Decision { status: ApprovalStatus::Approved, class: Class::Read, labels: vec![] }),
+            }));
+        }
+    }
+    writes
+}
+
+#[tokio::test]
+#[allow(clippy::print_stdout, reason = "the figures of docs/management.md")]
+async fn a_change_among_10_000_tools_compiles_only_what_it_approves() {
+    let dir = Dir::make("many");
+    let store = Store::open(&format!("sqlite:{}/store.db", dir.0.display())).await.unwrap();
+    store.commit(None, &many(500, 20), &[]).await.unwrap();
+    store.close().await;
+    let control = dir.control().await;
+    let compiled = async || control.state.lock().await.handles.compiled();
+    assert_eq!(compiled().await, 10_000);
+    let policy = |slug: &str| Arc::clone(&control.live.load().unwrap().organizations["acme"].servers[slug]);
+    let tool = |slug: &str, name: &str| Arc::clone(&policy(slug).tools[name]);
+    let before = tool("s7", "tool_3_of_7");
+    let names: Vec<String> = (0..20).map(|n| format!("new_{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let began = Instant::now();
+    apply(&control, Change::Register { server: server("new", &[]), heard: heard(&names) }).await.unwrap();
+    let registered = began.elapsed();
+    assert_eq!(compiled().await, 10_000, "nothing of it is approved yet");
+    let name = ToolName { organization: None, server: "new".into(), tool: "new_3".into() };
+    let expected = control.catalog().tool(&name).unwrap().1.current.as_ref().unwrap().sha256;
+    let began = Instant::now();
+    let approve = Change::Approve { tool: name, expected, class: Class::Read, labels: vec![] };
+    let done = apply(&control, approve).await.unwrap();
+    println!("registered in {registered:?}, approved in {:?}", began.elapsed());
+    assert_eq!(compiled().await, 10_001, "the one that was approved");
+    assert_eq!(done.records.tools.len(), 10_020);
+    let schemas = |tool: &ToolPolicy| Arc::as_ptr(tool.schemas.as_ref().unwrap());
+    assert_eq!(schemas(&before), schemas(&tool("s7", "tool_3_of_7")), "what did not change is shared");
+    let name = ToolName { organization: None, server: "s7".into(), tool: "tool_3_of_7".into() };
+    apply(&control, Change::Block(name)).await.unwrap();
+    assert_eq!(tool("s7", "tool_3_of_7").state, ToolState::Blocked);
+    assert_eq!(compiled().await, 10_001);
 }
 
 #[tokio::test]

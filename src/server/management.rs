@@ -50,6 +50,7 @@ pub(super) fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
             }
         }),
         failures: Failures::default(),
+        sessions: admin::Sessions::default(),
     });
     let mut succeeded = rooms.vitals.succeeded.subscribe();
     tokio::spawn(async move {

@@ -10,6 +10,7 @@
 mod backup;
 mod engine;
 mod error;
+mod kill;
 mod open;
 mod rows;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use std::{fmt, path::Path, time::Duration};
 
 use jiff::Timestamp;
 
+pub(crate) use self::kill::point as kill_point;
 use self::{
     engine::{Db, Purpose},
     open::Location,
@@ -220,6 +222,7 @@ impl Store {
         let meta = tx.row(NEXT_REVISION, &[added.into()]).await.map_err(StoreError::writing)?;
         let (revision, audits) = (meta.int(0).map_err(StoreError::writing)?, meta.int(1).map_err(StoreError::writing)?);
         let found = counted(revision - 1)?;
+        kill_point("store: begun");
         if let Some(expected) = expected_revision.filter(|expected| *expected != found) {
             tx.rollback().await.map_err(StoreError::writing)?;
             return Err(StoreError::RevisionConflict { expected, found });
@@ -230,7 +233,9 @@ impl Store {
         for (seq, record) in (audits - added + 1..).zip(audit) {
             rows::add_audit(&mut tx, seq, revision, record).await.map_err(StoreError::writing)?;
         }
+        kill_point("store: written");
         tx.commit().await.map_err(StoreError::writing)?;
+        kill_point("store: committed");
         counted(revision)
     }
 
@@ -243,6 +248,17 @@ impl Store {
         let rows = rows::audit(&mut tx, i64::try_from(after_seq).unwrap_or(i64::MAX), limit).await?;
         tx.rollback().await.map_err(StoreError::reading)?;
         Ok(rows)
+    }
+
+    /// The number of the newest audit record; 0: there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`]
+    pub async fn audit_newest(&self) -> Result<u64, StoreError> {
+        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let newest = tx.row(AUDITS, &[]).await.and_then(|row| row.int(0)).map_err(StoreError::reading)?;
+        tx.rollback().await.map_err(StoreError::reading)?;
+        counted(newest)
     }
 
     /// The key that seals `requestState` (contract §3): 32 random bytes, drawn once in a store's life.
@@ -300,6 +316,7 @@ fn counted(number: i64) -> Result<u64, StoreError> {
 }
 
 const REVISION: &str = "SELECT revision FROM meta WHERE id = 1";
+const AUDITS: &str = "SELECT audits FROM meta WHERE id = 1";
 const NEXT_REVISION: &str =
     "UPDATE meta SET revision = revision + 1, audits = audits + $1 WHERE id = 1 RETURNING revision, audits";
 const STATE_KEY: &str = "SELECT state_key FROM meta WHERE id = 1";

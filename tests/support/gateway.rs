@@ -197,6 +197,11 @@ impl Gw {
         Client::new(self.target.clone(), None)
     }
 
+    /// The variables that its process was given.
+    pub fn env(&self) -> &[(String, String)] {
+        &self.env
+    }
+
     /// Where it listens.
     pub fn target(&self) -> &Target {
         &self.target

@@ -114,6 +114,11 @@ impl Faults {
         }
     }
 
+    /// How many rows were played so far.
+    pub fn played(&self) -> usize {
+        self.rows
+    }
+
     /// How many rows failed so far.
     pub fn count(&self) -> usize {
         self.faults.len()

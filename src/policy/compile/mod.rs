@@ -4,6 +4,7 @@
 //! the running snapshot stays. Reads no file, no clock and no store.
 
 mod clash;
+mod handles;
 mod issuers;
 mod tools;
 mod users;
@@ -13,25 +14,23 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
+pub use self::handles::Handles;
 use super::{
     guard::{self, CredentialMask, GuardPlan, GuardRule},
-    issuers::Issuer,
     snapshot::{OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
-    users::{UserAccess, UserSecret},
+    users::UserSecret,
     views,
 };
 use crate::{
-    budget::{self, Scope},
+    budget::Scope,
     conf::{Conf, Fault, FileSpan},
     model::{
         mcp::Revision,
-        pin::Pin,
         records::{Approval, Detector, GuardStage, Guardrail, Origin, Owned, Protocol, Records, Server, ToolRecord},
     },
     upstream::{
         egress::{EgressRules, UrlFault, judge_url},
         engine::Engine,
-        server::Registry,
         target::{Credential, CredentialFault, Target, TlsOptions},
     },
 };
@@ -66,31 +65,6 @@ pub struct Inputs<'a> {
     pub created: i64,
     /// Milliseconds of the clock of breakers.
     pub now_ms: u64,
-}
-
-/// What lives on from snapshot to snapshot.
-#[derive(Debug)]
-pub struct Handles {
-    /// Token buckets.
-    pub buckets: budget::Registry,
-    /// Servers.
-    pub upstreams: Registry,
-    /// Compiled definitions by pin and exposed name.
-    definitions: HashMap<(Pin, String), Arc<tools::Compiled>>,
-    /// External engines by organization and rule.
-    engines: HashMap<(String, String), Arc<Engine>>,
-    /// Users by organization, slug and name.
-    users: HashMap<(String, String, Arc<str>), Arc<UserAccess>>,
-    issuers: Vec<Arc<Issuer>>,
-}
-
-impl Handles {
-    /// Handles of which nothing is kept yet.
-    #[must_use]
-    pub fn new(upstreams: Registry) -> Self {
-        let (definitions, engines, users) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { buckets: budget::Registry::default(), upstreams, definitions, engines, users, issuers: Vec::new() }
-    }
 }
 
 /// Compiles a snapshot; the warnings go along with it.
@@ -141,14 +115,15 @@ pub fn compile(inputs: &Inputs<'_>, handles: &mut Handles) -> Result<(Snapshot, 
 /// The rules by which a conf lets servers be reached.
 #[must_use]
 pub fn egress_rules(conf: &Conf) -> EgressRules {
-    let own = conf.gateway.listen.iter().filter_map(|listen| match &listen.address {
+    let gateway = conf.gateway.listen.iter().map(|listen| &listen.address);
+    let own = gateway.chain(conf.ops.listen.as_ref()).filter_map(|address| match address {
         crate::conf::Address::Tcp(address) => Some(*address),
         crate::conf::Address::Unix(_) => None,
     });
     EgressRules {
         allow_http: conf.egress.allow_http,
         allow_networks: conf.egress.allow_networks.clone(),
-        own_addresses: own.collect(),
+        own_addresses: own.chain(conf.admin.listen).collect(),
     }
 }
 

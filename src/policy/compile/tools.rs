@@ -63,6 +63,7 @@ impl Compiler<'_, '_> {
             return Arc::clone(compiled);
         }
         let compiled = Arc::new(compile_definition(definition, exposed));
+        self.handles.compiled += 1;
         self.handles.definitions.insert(key, Arc::clone(&compiled));
         compiled
     }

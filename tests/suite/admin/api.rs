@@ -94,6 +94,13 @@ impl Api {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(|why| why.to_string())?;
+        let (status, headers, text) = self.exchange(request).await?;
+        let body = serde_json::from_str(&text).map_err(|why| format!("{why}: {text}"))?;
+        Ok(Reply { status, headers, body })
+    }
+
+    /// Any request, and whatever text comes back.
+    pub async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(u16, hyper::HeaderMap, String), String> {
         let exchange = async {
             match &self.place {
                 Place::Socket(path) => {
@@ -151,7 +158,7 @@ impl Api {
     }
 }
 
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Reply, String>
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(u16, hyper::HeaderMap, String), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -161,8 +168,7 @@ where
     let response = sender.send_request(request).await.map_err(text)?;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let bytes = response.into_body().collect().await.map_err(text)?.to_bytes();
-    let body = serde_json::from_slice(&bytes).map_err(|why| format!("{why}: {}", String::from_utf8_lossy(&bytes)))?;
-    Ok(Reply { status, headers, body })
+    Ok((status, headers, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 impl Reply {

@@ -12,32 +12,33 @@ use crate::support::{
     upstream::{Up, Upstream},
 };
 
-struct Cli<'g> {
-    gw: &'g Gw,
+/// The command line of a gateway.
+pub struct Cli<'g> {
+    pub gw: &'g Gw,
 }
 
 impl Cli<'_> {
     /// Runs `toolgate` with these words, the conf of the gateway, and some input.
-    async fn run(&self, words: &[&str]) -> Output {
+    pub async fn run(&self, words: &[&str]) -> Output {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_toolgate"));
         command.args(words).arg("--conf").arg(self.gw.folder().join("toolgate.toml"));
         command.current_dir("/").stdin(std::process::Stdio::null()).output().await.unwrap()
     }
 
     /// What it printed, having done what it was asked.
-    async fn ok(&self, words: &[&str]) -> String {
+    pub async fn ok(&self, words: &[&str]) -> String {
         let output = self.run(words).await;
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    async fn json(&self, words: &[&str]) -> Value {
+    pub async fn json(&self, words: &[&str]) -> Value {
         let text = self.ok(&[words, &["--json"]].concat()).await;
         serde_json::from_str(&text).unwrap_or_else(|why| panic!("{words:?}: {why}: {text}"))
     }
 
     /// Fails with that exit code; gives what it said.
-    async fn fails(&self, words: &[&str], code: i32) -> String {
+    pub async fn fails(&self, words: &[&str], code: i32) -> String {
         let output = self.run(words).await;
         assert_eq!(output.status.code(), Some(code), "{words:?}: {output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()

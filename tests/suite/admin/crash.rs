@@ -1,4 +1,4 @@
-//! `kill -9` at any moment of a change: what was confirmed is there afterwards, and nothing half.
+//! `kill -9` at any moment of a change, and at each named point of one: what was confirmed is there afterwards, and nothing half.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use serde_json::json;
 
 use super::{api::Api, files::Again};
-use crate::support::{client::Client, gateway::Gateway, run, upstream::Upstream};
+use crate::support::{Faults, client::Client, gateway::Gateway, run, upstream::Upstream};
 
 /// How often the gateway is killed.
 const KILLS: u64 = 8;
@@ -67,6 +67,97 @@ fn a_killed_gateway_keeps_every_confirmed_change_and_no_half_one() {
         }
         assert!(confirmed.len() >= usize::try_from(KILLS).unwrap());
     });
+}
+
+/// Where a change can be cut, in its order, and whether it is there afterwards.
+const POINTS: [(&str, bool); 5] = [
+    ("control: compiled", false),
+    ("store: begun", false),
+    ("store: written", false),
+    ("store: committed", true),
+    ("control: published", true),
+];
+
+#[test]
+fn a_gateway_killed_at_a_named_point_has_made_the_whole_change_or_none_of_it() {
+    run(async {
+        let up = Upstream::new().tool("echo", json!({ "type": "object" })).tool("more", json!({ "type": "object" }));
+        let up = up.run().await;
+        let gw = Gateway::new();
+        let at = std::env::temp_dir().join(format!("toolgate-kill-{}", crate::support::free_port()));
+        let gw = gw.env("TOOLGATE_TEST_KILL", at.to_str().unwrap()).run().await;
+        let api = Api::of(&gw);
+        let mut running: Option<Again> = None;
+        let mut faults = Faults::default();
+        for (point, is_made) in POINTS {
+            for change in ["register", "approve", "delete"] {
+                // everything that the change finds
+                let slug = format!("s{}", faults.played());
+                if change != "register" {
+                    api.register(&slug, &up).await;
+                    api.key(&format!("key-{slug}")).await;
+                    api.grant(&format!("key-{slug}"), &slug, "read").await.ok();
+                }
+                let path = format!("/v1/servers/{slug}");
+                let (method, path, body) = match change {
+                    "register" => ("POST", "/v1/servers".to_owned(), json!({ "slug": slug, "url": up.url() })),
+                    "approve" => {
+                        let sha256 = api.get(&format!("{path}/tools/echo")).await.ok()["sha256"].clone();
+                        let body = json!({ "expected_sha256": sha256, "class": "read", "labels": [] });
+                        ("POST", format!("{path}/tools/echo/approve"), body)
+                    }
+                    _ => ("DELETE", path, json!({})),
+                };
+                let before = state(&api, &slug).await;
+                std::fs::write(&at, point).unwrap();
+                let answer = api.try_send(method, &path, Some(body.to_string()), &[]).await;
+                match &mut running {
+                    None => drop(gw.until_ended().await),
+                    Some(again) => again.until_killed(),
+                }
+                std::fs::remove_file(&at).unwrap();
+                running = Some(Again::start(&gw).await);
+                let after = state(&api, &slug).await;
+                let row = async {
+                    assert!(answer.is_err(), "answered: {answer:?}");
+                    let whole = match change {
+                        "register" => json!({ "tools": 2, "server": 1, "grants": 0, "approved": 0, "audit": 1 }),
+                        "approve" => json!({ "tools": 2, "server": 1, "grants": 1, "approved": 1, "audit": 1 }),
+                        _ => json!({ "tools": 0, "server": 0, "grants": 0, "approved": 0, "audit": 1 }),
+                    };
+                    let mut expected = if is_made { whole } else { before.clone() };
+                    let audit = |state: &serde_json::Value| state["audit"].as_u64().unwrap();
+                    // a deletion tells of the server and of its grant
+                    let told = if change == "delete" { 2 } else { 1 };
+                    expected["audit"] = json!(audit(&before) + if is_made { told } else { 0 });
+                    assert_eq!(after, expected);
+                };
+                faults.row(format!("{change} cut at {point}"), row).await;
+            }
+        }
+        faults.assert_none(15);
+    });
+}
+
+/// What a change of a server can leave half: the server, its tools, the decision, the grants, the audit record.
+async fn state(api: &Api, slug: &str) -> serde_json::Value {
+    let server = api.get(&format!("/v1/servers/{slug}")).await.status == 200;
+    let tools = match server {
+        true => api.pages(&format!("/v1/servers/{slug}/tools"), "tools").await,
+        false => Vec::new(),
+    };
+    let key = format!("/v1/keys/key-{slug}/grants");
+    let grants = if api.get(&key).await.status == 200 { api.pages(&key, "grants").await.len() } else { 0 };
+    let audit = api.pages("/v1/audit?limit=1000", "audit").await;
+    let numbers: Vec<u64> = audit.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=u64::try_from(numbers.len()).unwrap()).collect::<Vec<_>>());
+    let of_it = |what: &str, target: &str| {
+        let mark = target.split(['/', '-']).any(|part| part == slug);
+        mark && ["server.create", "tool.approve", "server.delete", "grant.delete"].contains(&what)
+    };
+    let told = audit.iter().filter(|r| of_it(r["what"].as_str().unwrap(), r["target"].as_str().unwrap())).count();
+    let approved = tools.iter().filter(|tool| tool["status"] == "approved").count();
+    json!({ "tools": tools.len(), "server": u8::from(server), "grants": grants, "approved": approved, "audit": told })
 }
 
 /// Makes keys with a grant each until told to stop or the gateway is gone; gives the number of the next one.

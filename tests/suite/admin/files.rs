@@ -37,6 +37,7 @@ impl Again {
         let child = Command::new(env!("CARGO_BIN_EXE_toolgate"))
             .args(["serve", "--conf"])
             .arg(gw.folder().join("toolgate.toml"))
+            .envs(gw.env().iter().map(|(name, value)| (name.as_str(), value.as_str())))
             .stdin(Stdio::null())
             .stdout(log("stdout.again"))
             .stderr(log("stderr.again"))
@@ -48,6 +49,11 @@ impl Again {
         })
         .await;
         again
+    }
+
+    /// Waits for one that kills itself.
+    pub fn until_killed(&mut self) {
+        self.0.wait().unwrap();
     }
 
     pub fn kill(&mut self) {

@@ -1,9 +1,11 @@
 //! The management API and its command line (contract §9), through the unix socket of the real binary.
 
 mod api;
+mod apply;
 mod bad_inputs;
 mod cli;
 mod codes;
+mod console;
 mod crash;
 mod explain;
 mod files;
@@ -11,5 +13,7 @@ mod keys;
 mod openapi;
 mod review;
 mod roles;
+mod store;
 mod trifecta;
 mod users;
+mod walk;
