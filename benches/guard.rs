@@ -37,7 +37,7 @@ fn main() {
         ("prompt_injection", plan(vec![Detector::PromptInjection])),
         ("invisible_text", plan(vec![Detector::InvisibleText])),
     ];
-    let mask = CredentialMask::new(&[b"Bearer 0123456789abcdefghijklmnop".to_vec()]);
+    let mask = CredentialMask::new([&b"Bearer 0123456789abcdefghijklmnop"[..]]).expect("a mask");
     for size in [1 << 10, 4 << 10, 64 << 10, 256 << 10] {
         for (name, raw) in documents(size) {
             let mut scratch = Vec::new();

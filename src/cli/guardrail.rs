@@ -7,6 +7,7 @@ use clap::Subcommand;
 use super::{
     client::{Api, Failure, members, path, put},
     print::Out,
+    screening,
 };
 
 /// Commands on guardrails.
@@ -56,6 +57,8 @@ pub(super) enum Command {
         #[arg(long)]
         organization: Option<String>,
     },
+    /// Try text or a JSON file against the guardrails of the policy files: which rule matches where, and what follows.
+    Test(screening::Arguments),
 }
 
 const COLUMNS: [(&str, &str); 7] = [
@@ -89,5 +92,7 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
         Command::Delete { name, organization } => {
             out.object(&api.delete(&path(&["guardrails", name], organization.as_deref()))?)
         }
+        // Judged without a gateway, see `run` of the command line.
+        Command::Test(_) => Ok(ExitCode::from(super::USAGE)),
     }
 }

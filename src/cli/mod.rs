@@ -19,6 +19,7 @@ mod key;
 mod organization;
 mod print;
 mod project;
+mod screening;
 mod serve;
 mod server;
 mod status;
@@ -151,6 +152,9 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Serve { take_over } => return serve::run(&cli.conf, *take_over),
         Command::Demo { once, listen } => return demo::run(*once, *listen),
         Command::Config(command) => config::run(&cli.conf, print::Out { json: cli.json }, command),
+        Command::Guardrail(guardrail::Command::Test(arguments)) => {
+            screening::run(&cli.conf, print::Out { json: cli.json }, arguments)
+        }
         Command::Backup { file } => backup::run(&cli.conf, file),
         Command::Completions { shell } => completions::shell(*shell),
         Command::Man { out } => completions::man(out.as_deref()),

@@ -1,4 +1,4 @@
-//! What `toolgate check` does: judges a conf and its policy without a store. Writes nothing.
+//! What `toolgate check` and `toolgate guardrail test` do: judge a conf and its policy without a store. Write nothing.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,9 +8,10 @@ use std::{
 use super::{secrets, users};
 use crate::{
     conf::{self, Fault},
-    model::records::Records,
+    model::records::{GuardStage, Records},
     policy::{
-        compile::{Handles, Inputs, compile},
+        compile::{GuardScope, Handles, Inputs, compile, guard_plan},
+        guard::GuardPlan,
         trifecta,
     },
 };
@@ -50,4 +51,32 @@ pub fn check(path: &Path, handles: &mut Handles) -> Result<String, String> {
     }
     let text = sources.render(&faults);
     if faults.iter().any(Fault::is_error) { Err(text) } else { Ok(text) }
+}
+
+/// The guardrails of a conf's policy files that apply to a scope, compiled as for calls. Without an organization those of the only
+/// one that there is.
+///
+/// # Errors
+/// In words: all faults, rendered, or that an organization has to be named.
+pub fn guardrails(
+    path: &Path,
+    organization: Option<&str>,
+    (scope, stage): (&GuardScope<'_>, GuardStage),
+) -> Result<GuardPlan, String> {
+    let outcome = conf::load(path);
+    let faults = outcome.check(Records::default());
+    let sources = outcome.sources.clone();
+    if faults.iter().any(Fault::is_error) {
+        return Err(sources.render(&faults));
+    }
+    let Ok(loaded) = outcome.into_loaded() else { return Err(sources.render(&faults)) };
+    let (records, _) = conf::resolve(loaded.policy, &loaded.conf, &sources);
+    let known: Vec<&str> = records.organizations.iter().map(|organization| organization.value.id.as_str()).collect();
+    let organization = match (organization, known.as_slice()) {
+        (Some(named), known) if known.contains(&named) => named,
+        (Some(named), known) => return Err(format!("no organization `{named}`; there are: {}\n", known.join(", "))),
+        (None, [only]) => only,
+        (None, known) => return Err(format!("name one --organization of: {}\n", known.join(", "))),
+    };
+    guard_plan((&records, organization), scope, stage).map_err(|faults| sources.render(&faults))
 }

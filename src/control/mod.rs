@@ -33,7 +33,7 @@ use tokio::sync::Mutex;
 
 pub use self::{
     catalog::Catalog,
-    check::check,
+    check::{check, guardrails},
     error::ChangeError,
     kept::Kept,
     plan::{check_slug_is_free, merged},

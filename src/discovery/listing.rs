@@ -1,8 +1,10 @@
 //! One server's tools: the era, then `tools/list`, page after page, within limits.
 //!
-//! Knows no clock but its deadline, and nothing of what the tools mean: an entry with a name is kept as its server sent it.
+//! Knows no clock but its deadline, and nothing of what the tools mean: an entry with a name is kept as its server sent it, save that
+//! the credential that the gateway holds is taken out, for what is listed is stored and shown.
 //!
-//! **Invariant.** A listing is whole or an error. A page that could not be read never makes tools look removed.
+//! **Invariants.** A listing is whole or an error. A page that could not be read never makes tools look removed. No listing holds the
+//! credential of its server.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -16,6 +18,7 @@ use crate::{
         pin::Pin,
         records::Protocol,
     },
+    policy::guard::{CredentialMask, apply_edits},
     upstream::{
         client::{Client, ClientError, Limits},
         envelope::{Headers, list_body},
@@ -40,9 +43,9 @@ pub const LISTING_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct ListedTool {
     /// The server's own name for it. May be too long or hold control characters: the policy judges names.
     pub name: String,
-    /// The tool object as sent.
+    /// The tool object as sent, but for the credential.
     pub json: Arc<str>,
-    /// Its hash (contract §6).
+    /// The hash of what was sent (contract §6).
     pub pin: Pin,
 }
 
@@ -53,7 +56,7 @@ pub struct Listing {
     pub revision: Revision,
     /// The tools.
     pub tools: Vec<ListedTool>,
-    /// Entries that have no string `name`.
+    /// Entries that have no string `name`, or one with the credential in it.
     pub dropped: usize,
 }
 
@@ -125,10 +128,12 @@ async fn pages(client: &Client, target: &Target, session: SessionRef<'_>) -> Res
     let mut seen: HashSet<String> = HashSet::new();
     let mut cursor: Option<String> = None;
     let mut left = LISTING_BYTES_MAX;
+    let values = target.credential.headers().iter().map(|(_, value)| value.as_bytes());
+    let mask = CredentialMask::new(values).map_err(|_| DiscoveryError::Internal)?;
     for _ in 0..PAGES_MAX {
         let result = page(client, target, session, (cursor.as_deref(), left)).await?;
         left = left.saturating_sub(result.len());
-        match read_page(&result, &mut listing)? {
+        match read_page(&result, &mask, &mut listing)? {
             None => return Ok(listing),
             Some(next) if !seen.insert(next.clone()) => return Err(DiscoveryError::Endless),
             Some(next) => cursor = Some(next),
@@ -163,7 +168,7 @@ async fn page(
 }
 
 /// Adds a page's tools to the listing; gives the next cursor, if there is one.
-fn read_page(result: &[u8], listing: &mut Listing) -> Result<Option<String>, DiscoveryError> {
+fn read_page(result: &[u8], mask: &CredentialMask, listing: &mut Listing) -> Result<Option<String>, DiscoveryError> {
     let mut scratch = Vec::new();
     let document = Document::parse(result, &mut scratch).map_err(|_| DiscoveryError::NotAList)?;
     let root = document.spanned_root();
@@ -173,7 +178,7 @@ fn read_page(result: &[u8], listing: &mut Listing) -> Result<Option<String>, Dis
         if listing.tools.len() + listing.dropped >= TOOLS_MAX {
             return Err(DiscoveryError::TooManyTools);
         }
-        match read_tool(&tool) {
+        match read_tool(&document, &tool, mask) {
             Some(tool) => listing.tools.push(tool),
             None => listing.dropped += 1,
         }
@@ -185,9 +190,15 @@ fn read_page(result: &[u8], listing: &mut Listing) -> Result<Option<String>, Dis
     }
 }
 
-fn read_tool(tool: &Spanned<'_>) -> Option<ListedTool> {
-    let name = tool.node.get("name").and_then(Node::as_str)?.to_owned();
-    Some(ListedTool { name, json: tool.text().into(), pin: Pin::of_value(tool).ok()? })
+fn read_tool(document: &Document<'_>, tool: &Spanned<'_>, mask: &CredentialMask) -> Option<ListedTool> {
+    let name = tool.node.get("name").and_then(Node::as_str).filter(|name| mask.mask_text(name).is_none())?.to_owned();
+    let pin = Pin::of_value(tool).ok()?;
+    let edits = mask.edits(document, tool);
+    if edits.is_empty() {
+        return Some(ListedTool { name, json: tool.text().into(), pin });
+    }
+    let bytes = apply_edits(document.raw(), tool.span.clone(), &edits);
+    Some(ListedTool { name, json: String::from_utf8(bytes).ok()?.into(), pin })
 }
 
 #[cfg(test)]

@@ -62,13 +62,14 @@ impl UserAccess {
         &self.secret.user
     }
 
-    /// Finds the user's credential, and the server's own, in whatever the server sends. Made when the user first calls.
+    /// Finds the user's credential, and the server's own, in whatever the server sends. Made when the user first calls; if
+    /// it cannot be made, nothing that the server says is let through.
     #[must_use]
     pub fn mask(&self) -> &CredentialMask {
         self.mask.get_or_init(|| {
-            let own = self.of.credential.headers().iter().map(|(_, value)| value.as_bytes().to_vec());
-            let values: Vec<Vec<u8>> = self.secret.headers.iter().map(|(_, value)| value.clone()).chain(own).collect();
-            CredentialMask::new(&values)
+            let own = self.of.credential.headers().iter().map(|(_, value)| value.as_bytes());
+            let values = self.secret.headers.iter().map(|(_, value)| value.as_slice()).chain(own);
+            CredentialMask::new(values).unwrap_or_else(|_| CredentialMask::of_everything())
         })
     }
 }

@@ -44,6 +44,7 @@ mod refusals;
 mod reload;
 mod reports;
 mod schemas;
+mod screening;
 mod sealed;
 mod subscriptions;
 mod tidy;

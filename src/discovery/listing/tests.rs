@@ -9,6 +9,7 @@ use super::*;
 use crate::upstream::{
     dns::Resolver,
     mock::{Act, Mock, Seen},
+    target::Credential,
 };
 
 const PAGE: &str =
@@ -285,4 +286,29 @@ async fn errors_never_repeat_what_the_server_said() {
         let shown = format!("{fault} {fault:?}");
         assert!(!shown.contains("canary") && !shown.contains("127.0.0.1"), "{shown}");
     }
+}
+
+#[tokio::test]
+async fn the_credential_is_in_no_listing() {
+    let token = ["tok", "0123456789", "en"].concat();
+    let list = json!({ "tools": [
+        { "name": "says", "description": format!("Called with Bearer {token}."), "inputSchema": { "type": "object" } },
+        { "name": "quiet", "inputSchema": { "type": "object" } },
+        { "name": format!("named-{token}") },
+        { "name": "escaped", "title": token.replace('t', "\\\\u0074") },
+    ] });
+    let mock = Mock::start(modern(move |seen| seen.result(list.clone()))).await;
+    let credential = Credential::new([("Authorization", format!("Bearer {token}").as_bytes())], "").unwrap();
+    let target = Target { credential, ..(*mock.target()).clone() };
+    let listing = list_tools(&Client::new(Resolver::table([])), &target, Protocol::Auto).await.unwrap();
+    let of = |name: &str| listing.tools.iter().find(|tool| tool.name == name).unwrap();
+    assert_eq!((listing.tools.len(), listing.dropped), (3, 1));
+    assert!(!format!("{listing:?}").contains(&token), "{listing:?}");
+    assert!(of("says").json.contains("Called with [redacted:credential].") && of("escaped").json.contains("[redacted"));
+    // The hash is of what was sent: that the server says another thing is still seen.
+    let sent = json!({ "name": "says", "description": format!("Called with Bearer {token}."), "inputSchema": { "type": "object" } });
+    let raw = sent.to_string();
+    let mut scratch = Vec::new();
+    let document = Document::parse(raw.as_bytes(), &mut scratch).unwrap();
+    assert_eq!(of("says").pin, Pin::of_value(&document.spanned_root()).unwrap());
 }

@@ -4,6 +4,7 @@
 //! the running snapshot stays. Reads no file, no clock and no store.
 
 mod clash;
+mod guards;
 mod handles;
 mod issuers;
 mod tools;
@@ -14,9 +15,12 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-pub use self::handles::Handles;
+pub use self::{
+    guards::{GuardScope, Whom, guard_plan},
+    handles::Handles,
+};
 use super::{
-    guard::{self, CredentialMask, GuardPlan, GuardRule},
+    guard::{self, GuardPlan, GuardRule},
     snapshot::{OrganizationPolicy, ServerPolicy, Settings, Snapshot, ToolPolicy},
     users::UserSecret,
     views,
@@ -218,7 +222,7 @@ impl Compiler<'_, '_> {
         for organization in &records.organizations {
             let name = organization.value.id.as_str();
             let id: Arc<str> = name.into();
-            let rules = self.rules(&id);
+            let rules = guards::rules(self.inputs.records, &id, &mut self.faults);
             let engines = self.engines(name);
             let mut list = servers.remove(name).unwrap_or_default();
             list.sort_by(|a, b| a.value.slug.cmp(&b.value.slug));
@@ -246,23 +250,6 @@ impl Compiler<'_, '_> {
             organizations.insert(id, Arc::new(policy));
         }
         organizations
-    }
-
-    /// The organization's guardrails in order; a rule that does not compile is a fault.
-    fn rules(&mut self, organization: &str) -> Vec<Rule> {
-        let mut rules = Vec::new();
-        for rule in &self.inputs.records.guardrails {
-            if rule.value.organization != organization {
-                continue;
-            }
-            match GuardRule::compile(&rule.value) {
-                Ok(compiled) => rules.push((rule.value.clone(), compiled)),
-                Err(why) => self
-                    .faults
-                    .push(Fault::error(FileSpan::of(&rule.origin), format!("guardrail `{}`: {why}", rule.value.name))),
-            }
-        }
-        rules
     }
 
     /// The organization's external engines; an address that the egress rules do not let through is a fault.
@@ -309,7 +296,7 @@ impl Compiler<'_, '_> {
         let secrets = self.inputs.secrets.get(&(server.organization.clone(), server.slug.clone()));
         let secrets = secrets.cloned().unwrap_or_default();
         let target = self.target(owned, &secrets)?;
-        let mask = CredentialMask::new(&users::credential_values(&secrets));
+        let mask = self.mask(owned, &secrets)?;
         let full_name: Arc<str> = format!("{organization}/{}", server.slug).into();
         let upstream = self.handles.upstreams.obtain(full_name, target, self.inputs.now_ms);
         let scope = || Scope::Server(organization.to_string(), server.slug.clone());
@@ -354,21 +341,25 @@ impl Compiler<'_, '_> {
         for why in &secrets.faults {
             self.faults.push(Fault::warning(origin.clone(), format!("server `{}`: {why}", server.slug)));
         }
-        let fault = |message: String| match owned.origin {
-            Origin::File { .. } => Fault::error(origin.clone(), message),
-            Origin::Api => Fault::warning(None, message),
-        };
         match target_of(server, secrets, conf) {
             Ok(target) => Some(target),
             Err(TargetFault::Credential(why)) => {
-                self.faults.push(fault(format!("server `{}`: {why}", server.slug)));
+                self.faults.push(server_fault(owned, format!("server `{}`: {why}", server.slug)));
                 target_of(server, &ServerSecrets { tls: secrets.tls.clone(), ..ServerSecrets::default() }, conf).ok()
             }
             Err(TargetFault::Url(why)) => {
                 let hint = "`egress.allow_http` and `egress.allow_networks` open private servers";
-                self.faults.push(fault(format!("server `{}`: url: {why}", server.slug)).hint(hint));
+                self.faults.push(server_fault(owned, format!("server `{}`: url: {why}", server.slug)).hint(hint));
                 None
             }
         }
+    }
+}
+
+/// A fault of a server that cannot be compiled: an error in a file; what the API made is left out with a warning.
+fn server_fault(owned: &Owned<Server>, message: String) -> Fault {
+    match owned.origin {
+        Origin::File { .. } => Fault::error(FileSpan::of(&owned.origin), message),
+        Origin::Api => Fault::warning(None, message),
     }
 }

@@ -1,19 +1,19 @@
 //! One tool, compiled: its definition once for as long as it is approved, and the rules that apply to it.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{Compiler, Rule, clash::CLASH};
 use crate::{
     model::{
         jsonrpc::Document,
         name,
-        records::{Approval, Definition, GuardStage, Guardrail, Server, ToolRecord},
+        records::{Approval, Definition, GuardStage, Server, ToolRecord},
     },
     policy::{
         approval::{self, ToolState},
-        guard::{CredentialMask, GuardPlan, apply_edits},
+        guard::{CredentialMask, apply_edits},
         schema::ToolSchemas,
-        snapshot::{Guards, Listed, ToolPolicy},
+        snapshot::{Listed, ToolPolicy},
     },
 };
 
@@ -66,44 +66,6 @@ impl Compiler<'_, '_> {
         self.handles.compiled += 1;
         self.handles.definitions.insert(key, Arc::clone(&compiled));
         compiled
-    }
-
-    /// The rules of a tool and stage, by the project of the key; without a tool those that name none.
-    pub(super) fn guards(&mut self, server: &Server, tool: Option<&str>, rules: &[Rule], stage: GuardStage) -> Guards {
-        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
-        let applies = |rule: &Guardrail| {
-            (rule.stage == stage || rule.stage == GuardStage::Both)
-                && names(&rule.servers, &server.slug)
-                && tool.map_or(rule.tools.is_empty(), |tool| names(&rule.tools, tool))
-        };
-        let chosen: Vec<(usize, &Guardrail)> =
-            rules.iter().enumerate().map(|(i, (rule, _))| (i, rule)).filter(|(_, rule)| applies(rule)).collect();
-        let projects: HashSet<&String> = chosen.iter().flat_map(|(_, rule)| &rule.projects).collect();
-        let mut plan_for = |project: Option<&str>| {
-            let list = chosen
-                .iter()
-                .filter(|(_, rule)| rule.projects.is_empty() || project.is_some_and(|p| names(&rule.projects, p)))
-                .map(|(i, _)| *i)
-                .collect();
-            self.plan(&server.organization, rules, list)
-        };
-        Guards {
-            default: plan_for(None),
-            by_project: Arc::new(
-                projects.iter().map(|project| (project.as_str().into(), plan_for(Some(project)))).collect(),
-            ),
-        }
-    }
-
-    fn plan(&mut self, organization: &str, rules: &[Rule], list: Vec<usize>) -> Arc<GuardPlan> {
-        let key = (organization.into(), list);
-        if let Some(plan) = self.plans.get(&key) {
-            return Arc::clone(plan);
-        }
-        let chosen = key.1.iter().filter_map(|i| rules.get(*i)).map(|(_, rule)| Arc::clone(rule)).collect();
-        let plan = Arc::new(GuardPlan { rules: chosen });
-        self.plans.insert(key, Arc::clone(&plan));
-        plan
     }
 }
 

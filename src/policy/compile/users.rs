@@ -2,11 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Compiler, ServerSecrets};
+use super::{Compiler, ServerSecrets, server_fault};
 use crate::{
     conf::{Fault, FileSpan},
     model::records::{CredentialMode, Owned, Server},
-    policy::users::{UserAccess, Users},
+    policy::{
+        guard::CredentialMask,
+        users::{UserAccess, Users},
+    },
     upstream::target::{Credential, Target},
 };
 
@@ -42,16 +45,10 @@ impl Compiler<'_, '_> {
         let connect_url = server.connect_url.as_deref().unwrap_or(&self.inputs.conf.gateway.console).into();
         Some(Users { connect_url, by_name })
     }
-}
 
-/// The values by which a credential is found again: whole, and without the scheme before a space.
-pub(super) fn credential_values(secrets: &ServerSecrets) -> Vec<Vec<u8>> {
-    let mut values = Vec::new();
-    for (_, value) in &secrets.credential {
-        values.push(value.clone());
-        if let Some(space) = value.iter().position(|c| *c == b' ') {
-            values.extend(value.get(space + 1..).map(<[u8]>::to_vec).filter(|token| !token.is_empty()));
-        }
+    /// What finds the server's own credentials. Where it cannot be made there is no server: it is left out like one of a bad URL.
+    pub(super) fn mask(&mut self, owned: &Owned<Server>, secrets: &ServerSecrets) -> Option<CredentialMask> {
+        let made = CredentialMask::new(secrets.credential.iter().map(|(_, value)| value.as_slice()));
+        made.map_err(|why| self.faults.push(server_fault(owned, format!("server `{}`: {why}", owned.value.slug)))).ok()
     }
-    values
 }

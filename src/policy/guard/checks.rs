@@ -14,8 +14,11 @@ pub(super) fn of_secret(id: &str) -> Check {
         | "github-oauth-token"
         | "github-user-token"
         | "github-app-token"
-        | "github-refresh-token"
-        | "npm-token" => checksummed,
+        | "github-refresh-token" => checksummed,
+        "npm-token" => |text, secret, whole| checksummed(text, secret, whole) && has_digit(slice(text, secret)),
+        "mailchimp-api-key" | "twilio-api-key" | "sendgrid-api-key" => {
+            |text, secret, _| digits(slice(text, secret)) >= 3
+        }
         "jwt" => jwt,
         "private-key" => private_key,
         "database-url" => database_url,
@@ -64,6 +67,10 @@ fn has_digit(bytes: &[u8]) -> bool {
     bytes.iter().any(u8::is_ascii_digit)
 }
 
+fn digits(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| byte.is_ascii_digit()).count()
+}
+
 /// `xxxx…`: how people leave a place for a key.
 fn is_one_letter(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'x' | b'X' | b'_' | b'-' | b'.' | b'*'))
@@ -72,7 +79,7 @@ fn is_one_letter(bytes: &[u8]) -> bool {
 /// Prefix, 30 random characters, and their CRC-32 in six base 62 digits (public since 2021). Where the checksum is right
 /// nothing else counts; where it is not, it must at least look random: a mistyped or a truncated token leaks as well.
 fn checksummed(text: &[u8], secret: &Range<usize>, _: &Range<usize>) -> bool {
-    let body = tail(slice(text, secret), b'_');
+    let body = slice(text, secret).splitn(2, |&byte| byte == b'_').nth(1).unwrap_or_default();
     let has_checksum = body.split_at_checked(30).is_some_and(|(random, sum)| sum == base62(crc32(random)));
     has_checksum || entropy(body) >= 3.0
 }
@@ -189,7 +196,7 @@ fn is_url_password(text: &[u8], secret: &Range<usize>) -> bool {
 /// Long enough, and no word of prose (`Bearer authentication`) or of a manual (`Bearer YOUR_ACCESS_TOKEN`).
 fn bearer(text: &[u8], secret: &Range<usize>, _: &Range<usize>) -> bool {
     let token = slice(text, secret);
-    let digits = token.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let digits = digits(token);
     let is_shout = token.iter().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'-' | b'.'));
     let is_lower =
         token.iter().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'.' | b'/' | b'_' | b'='));
@@ -216,7 +223,7 @@ fn live_key(text: &[u8], secret: &Range<usize>, whole: &Range<usize>) -> bool {
     let window = before.get(before.len().saturating_sub(12)..).unwrap_or_default();
     let start = window.iter().rposition(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').map_or(0, |at| at + 1);
     let prefix = window.get(start..).unwrap_or_default();
-    let digits = slice(text, secret).iter().filter(|byte| byte.is_ascii_digit()).count();
+    let digits = digits(slice(text, secret));
     (1..=10).contains(&prefix.len()) && !prefix.starts_with(b"pk") && prefix.is_ascii() && digits >= 2
 }
 

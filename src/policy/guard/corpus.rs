@@ -14,6 +14,8 @@ use super::{checks::base64_bytes, view, view::View};
 pub const BLOB_BYTES_MAX: usize = (1 << 20) / 3 * 4;
 /// How far round a joint of two text blocks is looked, in bytes.
 const JOINT_BYTES: usize = 512;
+/// How many layers of JSON escapes are read within a text: JSON in a string, and JSON in a string of that.
+const ESCAPE_LAYERS: usize = 2;
 /// How far from a `blob` its `mimeType` may stand, in leaves.
 const SIBLINGS: usize = 12;
 
@@ -188,16 +190,23 @@ impl Corpus {
 
     /// Adds the other readings of what is there.
     fn push_views(&mut self) {
-        if memchr::memchr(b'\\', self.text.as_bytes()).is_some() {
-            self.push_each(view::unescaped);
+        let mut from = 0;
+        for _ in 0..ESCAPE_LAYERS {
+            let seen = self.entries.get(from).map_or(self.text.len(), |entry| entry.range.start);
+            if memchr::memchr(b'\\', self.text.as_bytes().get(seen..).unwrap_or_default()).is_none() {
+                break;
+            }
+            from = self.push_each(from, view::unescaped);
         }
         if !self.text.is_ascii() {
-            self.push_each(view::normalised);
+            self.push_each(0, view::normalised);
         }
     }
 
-    fn push_each(&mut self, read: fn(&str) -> Option<View>) {
-        for index in 0..self.entries.len() {
+    /// Adds a reading of each entry from that one on; the number of the first that was added.
+    fn push_each(&mut self, from: usize, read: fn(&str) -> Option<View>) -> usize {
+        let end = self.entries.len();
+        for index in from..end {
             let text = self.leaf_text(index);
             if let Some(view) = read(text) {
                 self.is_cut |= view.is_cut;
@@ -207,6 +216,7 @@ impl Corpus {
                 self.text.push('\0');
             }
         }
+        end
     }
 
     fn push_blob(&mut self, leaf: usize) {

@@ -1,9 +1,12 @@
 //! The credentials that the gateway holds for a server are taken out of all that the server says (contract §4).
 //!
 //! A value is looked for as it is and in what a server may make of it: base64 (both alphabets, at any alignment within something longer),
-//! hexadecimal, percent-encoding, JSON escapes, HTML entities, `+` for a space. A value such as `Bearer abc` counts with and
-//! without its scheme, one of `Basic` also decoded. One pass of one search, another where a text has escapes.
+//! hexadecimal, `+` for a space, and JSON escapes, percent-encoding and HTML entities, up to four of these over each other. A value
+//! such as `Bearer abc` counts with and without its scheme, one of `Basic` also decoded. One pass of one search, and
+//! one for each layer of escapes that a text has.
 //! Not recognised: a value that was cut, reversed, spread over several texts, compressed, or encrypted.
+//!
+//! **Invariant.** A mask that cannot be made is an error: no server is spoken to without one.
 
 use std::ops::Range;
 
@@ -16,7 +19,7 @@ use super::{
     checks::base64_bytes,
     edit::{Cut, Edit, cut_text, edit_leaf, merge},
     needles::Needles,
-    view::{self, View},
+    view::{View, read_escape},
 };
 
 /// What a credential is replaced by.
@@ -25,6 +28,12 @@ const LABEL: &str = "[redacted:credential]";
 const LONG_BYTES_MIN: usize = 8;
 /// Values shorter than this are matched only where they are the whole text; in bytes.
 const SHORT_BYTES_MIN: usize = 4;
+/// All values of one server together; in bytes. More than any head that a server takes.
+pub const CREDENTIAL_BYTES_MAX: usize = 256 * 1024;
+/// Layers of escapes that are read.
+const LAYERS_MAX: usize = 4;
+/// The longest HTML entity that is read, from `&` to `;`; in bytes.
+const ENTITY_BYTES_MAX: usize = 10;
 
 /// The credentials of one server, ready to be found. Holds secrets: has no `Debug` of its own making.
 #[derive(Clone)]
@@ -35,6 +44,8 @@ pub struct CredentialMask {
     long_count: usize,
     /// Values that are matched only whole.
     whole: Vec<Vec<u8>>,
+    /// Every text is taken for one.
+    all: bool,
 }
 
 impl std::fmt::Debug for CredentialMask {
@@ -43,11 +54,25 @@ impl std::fmt::Debug for CredentialMask {
     }
 }
 
+/// The credentials of a server cannot be looked for, so that it must not be spoken to. Says nothing of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what the server says cannot be searched for a credential of so many bytes")]
+pub struct MaskFault;
+
 impl CredentialMask {
     /// A mask for the values of credential headers.
-    #[must_use]
-    pub fn new(values: &[Vec<u8>]) -> Self {
-        let mut known: Vec<Vec<u8>> = values.iter().flat_map(|value| readings(value)).collect();
+    ///
+    /// # Errors
+    /// [`MaskFault`]: they have more than [`CREDENTIAL_BYTES_MAX`] bytes, or the automaton cannot be built.
+    pub fn new<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> Result<Self, MaskFault> {
+        let (mut known, mut len): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
+        for value in values {
+            len += value.len();
+            if len > CREDENTIAL_BYTES_MAX {
+                return Err(MaskFault);
+            }
+            known.extend(readings(value));
+        }
         known.sort_unstable();
         known.dedup();
         let mut needles: Vec<Vec<u8>> =
@@ -56,13 +81,20 @@ impl CredentialMask {
         let is_short = |value: &&Vec<u8>| (SHORT_BYTES_MIN..LONG_BYTES_MIN).contains(&value.len());
         needles.extend(known.iter().filter(is_short).cloned());
         let whole = known.into_iter().filter(|value| !value.is_empty() && value.len() < SHORT_BYTES_MIN).collect();
-        Self { needles: Needles::build(&needles).ok().filter(|_| !needles.is_empty()), long_count, whole }
+        let search = Needles::build(&needles).map_err(|_| MaskFault)?;
+        Ok(Self { needles: (!needles.is_empty()).then_some(search), long_count, whole, all: false })
+    }
+
+    /// A mask that takes out every text: for where there is a credential that cannot be looked for.
+    #[must_use]
+    pub const fn of_everything() -> Self {
+        Self { needles: None, long_count: 0, whole: Vec::new(), all: true }
     }
 
     /// Whether there is nothing to find.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.needles.is_none() && self.whole.is_empty()
+        self.needles.is_none() && self.whole.is_empty() && !self.all
     }
 
     /// `text` with every credential replaced by `[redacted:credential]`; none if there is none in it.
@@ -89,7 +121,7 @@ impl CredentialMask {
         }
         // Without escapes each text of the part is a stretch of its bytes, so one pass tells that there is nothing.
         let raw = part.raw();
-        if self.whole.is_empty() && memchr::memchr2(b'\\', b'%', raw).is_none() && self.find(raw).is_empty() {
+        if !self.all && self.whole.is_empty() && next_escape(raw).is_none() && self.find(raw).is_empty() {
             return Vec::new();
         }
         let edit = |leaf: crate::model::jsonrpc::Leaf<'_>| {
@@ -100,30 +132,23 @@ impl CredentialMask {
     }
 
     fn cuts(&self, text: &str) -> Vec<Cut> {
-        if self.whole.iter().any(|value| value == text.as_bytes()) {
+        if (self.all && !text.is_empty()) || self.whole.iter().any(|value| value == text.as_bytes()) {
             return vec![Cut { range: 0..text.len(), label: LABEL }];
         }
         if self.needles.is_none() {
             return Vec::new();
         }
         let mut ranges = self.find(text.as_bytes());
-        let unescaped = view::unescaped(text);
-        if let Some(view) = &unescaped {
-            ranges.extend(self.find_in(view));
-        }
-        if let Some(view) = percent_decoded(text) {
-            ranges.extend(self.find_in(&view));
-        }
-        if let Some(first) = unescaped
-            && let Some(second) = percent_decoded(&first.text)
+        let mut views: Vec<View> = Vec::new();
+        while views.len() < LAYERS_MAX
+            && let Some(view) = unwrapped(views.last().map_or(text, |view| &view.text))
         {
-            ranges.extend(self.find_in(&second).map(|range| first.origin(&range)));
+            let found = self.find(view.text.as_bytes());
+            views.push(view);
+            let back = |range| views.iter().rev().fold(range, |range, view: &View| view.origin(&range));
+            ranges.extend(found.into_iter().map(back));
         }
         merge(ranges.into_iter().map(|range| Cut { range, label: LABEL }).collect())
-    }
-
-    fn find_in<'v>(&self, view: &'v View) -> impl Iterator<Item = Range<usize>> + use<'v> {
-        self.find(view.text.as_bytes()).into_iter().map(|range| view.origin(&range))
     }
 
     fn find(&self, text: &[u8]) -> Vec<Range<usize>> {
@@ -162,16 +187,19 @@ fn readings(value: &[u8]) -> Vec<Vec<u8>> {
     readings
 }
 
-/// What a server may write for the value.
+/// What a server may write for the value, apart from escapes. A value that reads as if it had some is looked for in each of its
+/// readings: where a text's escapes were read, so were the value's own.
 fn encodings(value: &[u8]) -> Vec<Vec<u8>> {
     let hex = encode_hex(value);
     let mut all = vec![value.to_vec(), hex.to_ascii_uppercase().into_bytes(), hex.into_bytes()];
     if value.contains(&b' ') {
         all.push(value.iter().map(|&byte| if byte == b' ' { b'+' } else { byte }).collect());
     }
-    if value.iter().any(|byte| b"&<>\"'".contains(byte)) {
-        all.push(html(value, "&quot;", "&#39;"));
-        all.push(html(value, "&#34;", "&#x27;"));
+    let mut inner = String::from_utf8_lossy(value).into_owned();
+    for _ in 0..LAYERS_MAX {
+        let Some(view) = unwrapped(&inner) else { break };
+        inner = view.text;
+        all.push(inner.clone().into_bytes());
     }
     for before in 0..3 {
         let standard = base64(value, before, *b"+/");
@@ -182,21 +210,6 @@ fn encodings(value: &[u8]) -> Vec<Vec<u8>> {
     all.dedup();
     all.retain(|needle| needle.len() >= LONG_BYTES_MIN);
     all
-}
-
-fn html(value: &[u8], quote: &str, apostrophe: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(value.len() + 16);
-    for &byte in value {
-        match byte {
-            b'&' => out.extend_from_slice(b"&amp;"),
-            b'<' => out.extend_from_slice(b"&lt;"),
-            b'>' => out.extend_from_slice(b"&gt;"),
-            b'"' => out.extend_from_slice(quote.as_bytes()),
-            b'\'' => out.extend_from_slice(apostrophe.as_bytes()),
-            _ => out.push(byte),
-        }
-    }
-    out
 }
 
 /// The base64 digits that depend on the value alone when so many bytes of something else (modulo 3) stand before it.
@@ -218,10 +231,46 @@ fn base64(value: &[u8], before: usize, last_digits: [u8; 2]) -> Vec<u8> {
     (first..end).map(|at| letter(digit(at))).collect()
 }
 
-/// `text` with percent-encoded ASCII read, and the way back; none if it has none.
-fn percent_decoded(text: &str) -> Option<View> {
+/// Where an escape may start.
+fn next_escape(text: &[u8]) -> Option<usize> {
+    memchr::memchr3(b'\\', b'%', b'&', text)
+}
+
+/// `text` with one layer of escapes read (JSON's, `\xHH`, percent-encoded ASCII, HTML entities), and the way back; none if it has none.
+fn unwrapped(text: &str) -> Option<View> {
     let bytes = text.as_bytes();
-    let hex = |at: usize| bytes.get(at).and_then(|&digit| char::from(digit).to_digit(16));
-    let decode = |at: usize| u8::try_from(hex(at + 1)? << 4 | hex(at + 2)?).ok().filter(u8::is_ascii);
-    View::replacing(text, b'%', |at| decode(at).map(|byte| (char::from(byte), 3)))
+    View::replacing(text, next_escape, |at| match bytes.get(at)? {
+        b'%' => ascii_of_hex(bytes, at + 1).map(|character| (character, 3)),
+        b'&' => entity(bytes, at),
+        _ if bytes.get(at + 1) == Some(&b'x') => ascii_of_hex(bytes, at + 2).map(|character| (character, 4)),
+        _ => read_escape(bytes, at),
+    })
+}
+
+fn ascii_of_hex(text: &[u8], at: usize) -> Option<char> {
+    let hex = |at: usize| text.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+    u8::try_from(hex(at)? << 4 | hex(at + 1)?).ok().filter(u8::is_ascii).map(char::from)
+}
+
+/// The character that the HTML entity at `at` stands for, and the entity's length.
+fn entity(text: &[u8], at: usize) -> Option<(char, usize)> {
+    let window = text.get(at + 1..(at + ENTITY_BYTES_MAX).min(text.len()))?;
+    let end = memchr::memchr(b';', window)?;
+    let name = std::str::from_utf8(window.get(..end)?).ok()?;
+    let character = match name {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        "apos" => '\'',
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let code = match number.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16),
+                None => number.parse(),
+            };
+            char::from_u32(code.ok()?)?
+        }
+    };
+    Some((character, end + 2))
 }

@@ -5,12 +5,12 @@
 //! [`Match`]es. Pure and synchronous: no clock, no socket, no lock; an external engine is only named here, and asked elsewhere.
 //!
 //! Looked at: string values, member names, numbers as written, at any depth and in `_meta`; each text with escapes read as JSON reads
-//! them (JSON within a string, one level); each of these without invisible characters and in NFKC; adjacent text blocks of
+//! them (JSON within a string, two levels); each of these without invisible characters and in NFKC; adjacent text blocks of
 //! `content`, joined; `blob`s, decoded from base64.
 //!
 //! **Not looked at:** images, audio and other base64 than `blob`; a blob beyond its first MiB, and one of a binary type that is not
 //! UTF-8; texts that are compressed, encrypted, percent-encoded, in HTML entities, reversed, or spread over members; look-alike
-//! letters of other scripts; text blocks that are joined with something between them.
+//! letters of other scripts; text blocks that are joined with something between them. `tests/cases/guard/evasion.case` has each.
 //!
 //! **Invariants.** No message, match or error holds any of the text. Work is bounded by the bytes of the call times its rules.
 //! A detector that fails, panics included, never lets a call through but by its rule's `on_engine_error = "allow"`.
@@ -38,7 +38,7 @@ mod work;
 
 pub use clean::{clean_credentials, credential_edits};
 pub use corpus::{BLOB_BYTES_MAX, Place};
-pub use credential::CredentialMask;
+pub use credential::{CREDENTIAL_BYTES_MAX, CredentialMask, MaskFault};
 pub use edit::{Edit, apply_edits};
 pub use rule::{EngineAddress, GuardPlan, GuardRule};
 pub use screen::{EngineError, EngineFault, MATCHES_REPORTED_MAX, Match, Screening, Verdict, screen};

@@ -36,12 +36,16 @@ impl View {
         Self { text: String::with_capacity(capacity), is_cut: false, pieces: Vec::new() }
     }
 
-    /// `text` with what starts with the ASCII byte `mark` read by `read`: the character there and how many bytes it takes; none
-    /// if nothing of the kind is there.
-    pub(super) fn replacing(text: &str, mark: u8, read: impl Fn(usize) -> Option<(char, usize)>) -> Option<Self> {
+    /// `text` with what starts where `next` finds an ASCII byte read by `read`: the character there and how many bytes it takes;
+    /// none if nothing of the kind is there.
+    pub(super) fn replacing(
+        text: &str,
+        next: impl Fn(&[u8]) -> Option<usize>,
+        read: impl Fn(usize) -> Option<(char, usize)>,
+    ) -> Option<Self> {
         let (mut from, mut at) = (0, 0);
         let mut view: Option<Self> = None;
-        while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr(mark, rest.as_bytes())) {
+        while let Some(found) = text.get(at..).and_then(|rest| next(rest.as_bytes())) {
             let start = at + found;
             at = match read(start) {
                 Some((character, len)) => {
@@ -213,7 +217,7 @@ fn starts_segment(character: char) -> bool {
 /// `text` with its escapes read as JSON reads them, once; none if it has none. So JSON within a string is read, whether it is
 /// well-formed or not. A backslash that starts no escape stays.
 pub(super) fn unescaped(text: &str) -> Option<View> {
-    View::replacing(text, b'\\', |at| read_escape(text.as_bytes(), at))
+    View::replacing(text, |rest| memchr::memchr(b'\\', rest), |at| read_escape(text.as_bytes(), at))
 }
 
 /// The character that the escape at `at` stands for, and the escape's length.

@@ -10,7 +10,8 @@ use toolgate::{
 };
 
 const TOKEN: &str = "cNaRy-7f3+9/b==\"q";
-static MASK: LazyLock<CredentialMask> = LazyLock::new(|| CredentialMask::new(&[b"Bearer cNaRy-7f3+9/b==\"q".to_vec()]));
+static MASK: LazyLock<CredentialMask> =
+    LazyLock::new(|| CredentialMask::new([&b"Bearer cNaRy-7f3+9/b==\"q"[..]]).expect("a mask"));
 
 fuzz_target!(|data: (u16, String)| {
     let (at, mut text) = data;

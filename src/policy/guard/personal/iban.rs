@@ -47,7 +47,7 @@ fn remainder(characters: &[u8]) -> u32 {
     })
 }
 
-/// Lengths of the IBAN registry.
+/// Lengths of the IBAN registry, and of the countries that use IBANs without being in it.
 fn length_of(country: [u8; 2]) -> Option<usize> {
     const LENGTHS: [(&[u8], usize); 18] = [
         (b"NO", 15),
@@ -59,10 +59,10 @@ fn length_of(country: [u8; 2]) -> Option<usize> {
         (b"BGBHCRDEGBGEIEMERSVA", 22),
         (b"AEGIILIQOMSOTL", 23),
         (b"ADCZESMDPKROSASESKTNVG", 24),
-        (b"LYPTST", 25),
-        (b"ISTR", 26),
-        (b"BIDJFRGRITMCMRSM", 27),
-        (b"ALAZBYCYDOGTHNHULBNIPLSV", 28),
+        (b"AOCVGWLYMZPTST", 25),
+        (b"DZIRISTR", 26),
+        (b"BICFCGCMDJFRGAGQGRITKMMCMGMRSMTD", 27),
+        (b"ALAZBFBJBYCICYDOGTHNHUMALBMLNENIPLSNSVTG", 28),
         (b"BREGPSQAUA", 29),
         (b"JOKWMUYE", 30),
         (b"MTSC", 31),

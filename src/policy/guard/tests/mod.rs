@@ -5,6 +5,7 @@ mod cases;
 mod cost;
 mod credential;
 mod detectors;
+mod evasion;
 mod screening;
 
 use crate::model::records::{Detector, GuardAction, GuardStage, Guardrail, OnEngineError};

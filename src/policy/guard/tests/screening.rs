@@ -79,24 +79,6 @@ fn text_is_found_wherever_it_hides() {
 
 /// What the module's documentation says is not seen; when one of these is seen one day, change both.
 #[test]
-fn what_is_not_looked_at_is_known() {
-    let block = plan(&[rule(secrets(), GuardAction::Block)]);
-    for template in [
-        r#"{"text":"\u{410}KI\u{410}QWERTYUIOPASDFGH"}"#,
-        r#"{"text":"{b64of:AKIAQWERTYUIOPASDFGH}"}"#,
-        r#"{"text":"%41KIAQWERTYUIOPASDFGH"}"#,
-        r#"{"text":"&#65;KIAQWERTYUIOPASDFGH"}"#,
-        r#"{"text":"HGFDSAPOIUYTREWQAIKA"}"#,
-        r#"{"a":"AKIAQWERTY","b":"UIOPASDFGH"}"#,
-        r#"{"text":"AKIA QWERTYUIOPASDFGH"}"#,
-        r#"{"text":"\\\\\\\\u0041KIAQWERTYUIOPASDFGH"}"#,
-        r#"{"content":[{"type":"text","text":"AKIAQWERTY"},{"type":"image","data":""},{"type":"text","text":"UIOPASDFGH"}]}"#,
-    ] {
-        assert_eq!(screened(&block, document(template).as_bytes()).verdict, Verdict::Pass, "{template}");
-    }
-}
-
-#[test]
 fn a_split_is_found_between_long_blocks_and_only_there() {
     let block = plan(&[rule(secrets(), GuardAction::Block)]);
     let filler = "lorem ipsum ".repeat(500);
