@@ -1,5 +1,6 @@
 # make run    the gateway with its demo server, on http://127.0.0.1:8080
-# make test   every test: Rust, the release binary, shipped files, real clients and servers
+# make test   every test: Rust, the release binary, shipped files, real clients and servers, a fleet
+# make fleet-soak   ten minutes of three nodes whose PostgreSQL and Redis fail in turn
 # make lint   formatting, clippy, documentation
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
 # make load   calls a second, latency and memory beside nginx and bare Pingora; QUICK=1 for a few minutes' worth
@@ -21,7 +22,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e test-bridge guardrail-report e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console
+.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console test-fleet fleet-soak test-bridge guardrail-report
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -31,7 +32,7 @@ build: tools-build
 	@[ -x $(TOOLGATE) ] || echo "make: compiling toolgate and its crates with full optimisation; the first time takes minutes"
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-test: test-rust test-files test-binary test-dashboard test-e2e test-bridge test-counts
+test: test-rust test-files test-binary test-dashboard test-e2e test-bridge test-fleet test-counts
 	@echo "make: all tests passed"
 
 test-rust: tools-build tools-test
@@ -99,6 +100,15 @@ test-api: build tools-test
 # A reviewer's clicks in headless Chromium, with screenshots in target/console.
 test-console: build tools-test tools-console
 	$(PYTHON) tests/e2e/console.py $(TOOLGATE)
+
+# Three nodes of conf/fleet behind HAProxy: an upgrade and a policy roll through them under load.
+test-fleet: build tools-test
+	$(PYTHON) tests/e2e/fleet.py $(TOOLGATE)
+
+FLEET_SOAK_SECONDS ?= 600
+
+fleet-soak: build tools-test
+	$(PYTHON) tests/e2e/fleet.py $(TOOLGATE) --soak $(FLEET_SOAK_SECONDS)
 
 # Suite, SDK and Node.js from npm, at pinned versions; installed below target/conformance. tests/conformance/README.md tells more.
 conformance: tools-build tools-test
@@ -196,7 +206,10 @@ tools-test:
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
-	$(call install,for the real MCP clients and servers of the tests$(comma) and their Redis)
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	command -v haproxy >/dev/null || missing="$$missing haproxy"; \
+	command -v ps >/dev/null || missing="$$missing procps"; \
+	$(call install,for the real MCP clients and servers of the tests$(comma) their Redis$(comma) PostgreSQL and HAProxy)
 
 tools-ops:
 	@missing=; \

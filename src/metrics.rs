@@ -118,6 +118,10 @@ table! {
         "Requests refused by a rate limit, by scope: key, server, or address (failed authentications).";
     RATE_STORE = "toolgate_rate_limit_store_up" Kind::Gauge, [],
         "1 while the store of fleet-wide rate limits answers; 0 while this node goes on with its share. Absent without rate_limits.url.";
+    POLICY_STORE = "toolgate_policy_store_up" Kind::Gauge, [],
+        "1 while PostgreSQL answers; 0 while this node serves its last good policy. Absent with SQLite.";
+    POLICY_STORE_SILENCE = "toolgate_policy_store_silence_seconds" Kind::Gauge, [],
+        "Since PostgreSQL answered last, while it does not; else 0. Absent with SQLite.";
     DISCOVERY = "toolgate_discovery_total" Kind::Counter, ["server", "result"] open "server",
         "Servers asked for their tools, by result (ok, failed).";
     DISCOVERY_AGE = "toolgate_discovery_age_seconds" Kind::Gauge, ["server"] open "server",
@@ -471,6 +475,12 @@ impl Scrape {
         self.put(&RATE_STORE, &[], f64::from(u8::from(up)), Fold::Most);
     }
 
+    /// How long PostgreSQL has not answered; none: it does.
+    pub fn policy_store(&mut self, silence: Option<Duration>) {
+        self.put(&POLICY_STORE, &[], f64::from(u8::from(silence.is_none())), Fold::Most);
+        self.put(&POLICY_STORE_SILENCE, &[], silence.unwrap_or_default().as_secs_f64(), Fold::Most);
+    }
+
     /// What the system says of the process.
     pub fn process(&mut self, process: &Process) {
         for (row, value) in [
@@ -739,6 +749,7 @@ mod tests {
             scrape.pattern_overruns(2);
             scrape.certificate("cert.pem", 1_900_000_000);
             scrape.rate_limit_store(true);
+            scrape.policy_store(None);
             let some = Some(1.0);
             scrape.process(&Process {
                 cpu_seconds: some,

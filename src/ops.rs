@@ -9,7 +9,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -48,14 +48,20 @@ pub struct Ready {
     bound: AtomicBool,
     asked: AtomicBool,
     stopping: AtomicBool,
+    withdrawn: AtomicBool,
+    /// Seconds for which the policy store has not answered; [`ANSWERS`]: it does.
+    store_silent_s: AtomicU64,
 }
+
+const ANSWERS: u64 = u64::MAX;
 
 impl Ready {
     /// Not ready; `started` is when the process was, and [`FIRST_DISCOVERY_MAX`] counts from it.
     #[must_use]
     pub fn new(started: Instant) -> Self {
         let no = || AtomicBool::new(false);
-        Self { started, published: no(), bound: no(), asked: no(), stopping: no() }
+        let store_silent_s = AtomicU64::new(ANSWERS);
+        Self { started, published: no(), bound: no(), asked: no(), stopping: no(), withdrawn: no(), store_silent_s }
     }
 
     /// A snapshot is live.
@@ -71,6 +77,23 @@ impl Ready {
     /// Each enabled server was asked for its tools once, answered or not; also when there is no server.
     pub fn asked(&self) {
         self.asked.store(true, Ordering::Release);
+    }
+
+    /// For how long the policy store has not answered (none: it does), and whether the policy was withdrawn for it.
+    pub fn store(&self, silence: Option<Duration>, withdrawn: bool) {
+        self.store_silent_s.store(silence.map_or(ANSWERS, |silence| silence.as_secs()), Ordering::Release);
+        self.withdrawn.store(withdrawn, Ordering::Release);
+    }
+
+    /// What a person should know though traffic should come; empty: nothing.
+    #[must_use]
+    pub fn warning(&self) -> String {
+        match self.store_silent_s.load(Ordering::Acquire) {
+            ANSWERS => String::new(),
+            seconds => {
+                format!("warning: the policy store has not answered for {seconds} s; the last good policy is served\n")
+            }
+        }
     }
 
     /// SIGTERM came: not ready again.
@@ -94,6 +117,7 @@ impl Ready {
         let asked = is(&self.asked) || self.started.elapsed() >= FIRST_DISCOVERY_MAX;
         [
             (is(&self.published), "no policy is published"),
+            (!is(&self.withdrawn), "the policy store was away for longer than store.max_age"),
             (is(&self.bound), "the listeners are not bound"),
             (asked, "not every server was asked for its tools yet"),
         ]
@@ -172,7 +196,7 @@ async fn livez() -> &'static str {
 async fn readyz(Shared(state): Shared<Arc<State>>) -> Response {
     let lacks = state.ready.lacks();
     if lacks.is_empty() {
-        return "ready\n".into_response();
+        return format!("ready\n{}", state.ready.warning()).into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", lacks.join("; "))).into_response()
 }
@@ -302,6 +326,15 @@ mod tests {
         gateway.ready.bound();
         let (status, _, body) = get().await;
         assert_eq!((status, body.as_str()), (200, "ready\n"));
+        gateway.ready.store(Some(Duration::from_secs(7)), false);
+        let (status, _, body) = get().await;
+        let warning = "warning: the policy store has not answered for 7 s; the last good policy is served";
+        assert_eq!((status, body), (200, format!("ready\n{warning}\n")));
+        gateway.ready.store(Some(Duration::from_secs(70)), true);
+        let (status, _, body) = get().await;
+        let why = "not ready: the policy store was away for longer than store.max_age\n";
+        assert_eq!((status, body.as_str()), (503, why));
+        gateway.ready.store(None, false);
         gateway.ready.stopping();
         let (status, _, body) = get().await;
         assert_eq!((status, body.as_str()), (503, "not ready: the gateway is stopping\n"));

@@ -145,6 +145,8 @@ pub enum Refusal {
     TooSlow,
     /// Past `limits.in_flight` (§2 row 1).
     Overloaded,
+    /// No policy is live: `store.max_age` has passed without the store (§2 row 1).
+    NoPolicy,
     /// A path that is no endpoint (§2 row 2).
     NotFound,
     /// A foreign `Origin` (§2 row 3).
@@ -317,6 +319,7 @@ impl Refusal {
             Self::HeadTooLarge => http(431, InvalidRequest, Some("request_too_large")).closing(),
             Self::TooSlow => http(408, Timeout, Some("request_timeout")).closing(),
             Self::Overloaded => http(503, Kind::Internal, Some("overloaded")),
+            Self::NoPolicy => http(503, Kind::Internal, Some("policy_unavailable")),
             Self::NotFound => http(404, Kind::NotFound, Some("not_found")),
             Self::OriginNotAllowed => http(403, Permission, Some("origin_not_allowed")),
             Self::MethodNotAllowed => http(405, InvalidRequest, None),
@@ -383,7 +386,7 @@ impl Refusal {
     #[must_use]
     pub const fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::Overloaded => Some(1),
+            Self::Overloaded | Self::NoPolicy => Some(1),
             Self::TooManyFailures { retry_after }
             | Self::KeyRateLimited { retry_after }
             | Self::ServerRateLimited { retry_after } => Some(*retry_after),
@@ -408,6 +411,7 @@ impl Refusal {
             Self::HeadTooLarge => "The request's headers are too large.".to_owned(),
             Self::TooSlow => "The request did not arrive in time.".to_owned(),
             Self::Overloaded => format!("{product} is at its limit of running requests. Retry with backoff."),
+            Self::NoPolicy => format!("This node of {product} has no current policy. Retry with backoff."),
             Self::NotFound => "There is no such endpoint.".to_owned(),
             Self::OriginNotAllowed => "This origin is not allowed.".to_owned(),
             Self::MethodNotAllowed => "Only POST is served here.".to_owned(),

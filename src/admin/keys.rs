@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 use super::{
     Rooms,
     call::{At, Body, Call, only, take_confirm},
+    nodes,
     objects::{self, settle_home, shown},
     pages,
     reply::{Outcome, Refused, Reply},
@@ -117,14 +118,19 @@ pub(super) async fn rotate(State(rooms): State<Arc<Rooms>>, call: Call, At(id): 
 /// Revokes a key for good; also one that a file owns. From the answer on it opens nothing.
 #[utoipa::path(
     post, path = "/v1/keys/{id}/revoke", tag = "keys",
-    params(("id" = String, Path, description = "Its id."), shapes::Changing),
+    params(("id" = String, Path, description = "Its id."), shapes::Changing, shapes::Waiting),
     responses((status = 200, body = shapes::ShownKey))
 )]
 pub(super) async fn revoke(State(rooms): State<Arc<Rooms>>, call: Call, At(id): At<String>, body: Body) -> Outcome {
-    call.allow(Role::Admin, &[])?;
+    call.allow(Role::Admin, &["wait"])?;
     body.none()?;
+    let limit = nodes::limit(&call)?;
     let done = rooms.control.apply(&Change::Revoke { key: id.clone() }, &call.asker(Confirm::No)?).await?;
-    Ok(Reply::ok(show(&rooms, &done, done.find::<Key>(None, &id)?)).at(done.revision))
+    let mut shown = show(&rooms, &done, done.find::<Key>(None, &id)?);
+    if let (Some(members), Some(limit)) = (shown.as_object_mut(), limit) {
+        members.insert("behind".to_owned(), json!(nodes::behind(&rooms, limit, done.revision).await?));
+    }
+    Ok(Reply::ok(shown).at(done.revision))
 }
 
 /// Lists the grants of a key.

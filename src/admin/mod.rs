@@ -16,6 +16,7 @@ mod explain;
 mod guardrails;
 mod keys;
 mod listen;
+mod nodes;
 mod objects;
 mod openapi;
 mod organizations;

@@ -6,8 +6,8 @@ use axum::{Router, extract::DefaultBodyLimit};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Rooms, audit, call::BODY_BYTES_MAX, credentials, explain, guardrails, keys, openapi, organizations, projects,
-    reply::Refused, servers, status, tools,
+    Rooms, audit, call::BODY_BYTES_MAX, credentials, explain, guardrails, keys, nodes, openapi, organizations,
+    projects, reply::Refused, servers, status, tools,
 };
 
 /// Every call of the management API.
@@ -36,6 +36,7 @@ pub(super) fn api() -> OpenApiRouter<Arc<Rooms>> {
         .routes(routes!(guardrails::get, guardrails::patch, guardrails::delete))
         .routes(routes!(explain::explain))
         .routes(routes!(audit::list))
+        .routes(routes!(nodes::list))
         .routes(routes!(status::status))
         .routes(routes!(status::reload))
         .routes(routes!(status::upgrade))

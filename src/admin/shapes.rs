@@ -290,6 +290,8 @@ pub(super) struct ShownKey {
     trifecta: bool,
     /// Shown once: when the key is made or rotated.
     token: Option<String>,
+    /// After a revocation with `wait`: nodes that do not serve it yet.
+    behind: Option<Vec<String>>,
 }
 
 /// Members of a key of an agent to change; `null` takes one back to its default.
@@ -724,6 +726,46 @@ pub(super) struct Status {
     trifecta_keys: Vec<String>,
     /// What a person should know of conf and policy.
     warnings: Vec<String>,
+}
+
+/// The nodes that share the store.
+#[derive(Deserialize, ToSchema)]
+pub(super) struct Nodes {
+    /// By name.
+    nodes: Vec<Node>,
+}
+
+/// A node, as it says of itself.
+#[derive(Deserialize, ToSchema)]
+pub(super) struct Node {
+    /// What it is called.
+    name: String,
+    /// Drawn at its start.
+    node: String,
+    /// It is the one that answers.
+    this: bool,
+    /// It was heard of in the last seconds.
+    live: bool,
+    /// Since it was heard of last.
+    silent_seconds: u64,
+    /// That it serves.
+    revision: u64,
+    /// That it could not take.
+    rejected: Option<u64>,
+    /// Why not.
+    why: String,
+    /// SHA-256 of its policy files.
+    files: String,
+    /// Of the gateway.
+    version: String,
+}
+
+/// Members of a query.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Waiting {
+    /// How long to wait until every node serves it, at most `60s`; those that do not are named in `behind`.
+    wait: Option<String>,
 }
 
 /// What a reload came to.

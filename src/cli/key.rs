@@ -70,6 +70,9 @@ pub(super) enum Command {
     Revoke {
         /// Its id.
         id: String,
+        /// Wait until every node of the fleet has it, half a minute at most; exit 1 if one has not.
+        #[arg(long)]
+        wait: bool,
     },
 }
 
@@ -113,7 +116,20 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
             put(&mut body, "overlap", overlap.as_deref());
             out.value(&api.post(&path(&["keys", id, "rotate"], None), Some(&body))?, with_token)
         }
-        Command::Revoke { id } => out.object(&api.post(&path(&["keys", id, "revoke"], None), None)?),
+        Command::Revoke { id, wait } => revoke(api, out, (id, *wait)),
+    }
+}
+
+fn revoke(api: &Api, out: Out, (id, wait): (&str, bool)) -> Result<ExitCode, Failure> {
+    let path = path(&["keys", id, "revoke"], None) + if wait { "?wait=30s" } else { "" };
+    let key = api.post(&path, None)?;
+    let shown = out.object(&key)?;
+    match key.get("behind").and_then(Json::as_array) {
+        Some(behind) if !behind.is_empty() => Err(Failure::Broken(format!(
+            "the key is revoked, but these nodes do not know it yet, or have fallen silent: {}",
+            print::cell(key.get("behind"))
+        ))),
+        _ => Ok(shown),
     }
 }
 

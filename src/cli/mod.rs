@@ -13,6 +13,7 @@ mod config;
 mod demo;
 pub mod demo_server;
 mod explain;
+mod fleet;
 mod grant;
 mod guardrail;
 mod key;
@@ -23,6 +24,7 @@ mod screening;
 mod serve;
 mod server;
 mod status;
+mod store;
 mod tool;
 
 use std::{io::Write as _, net::SocketAddr, path::PathBuf, process::ExitCode};
@@ -112,6 +114,11 @@ enum Command {
         /// The file; it must not exist.
         file: PathBuf,
     },
+    /// Copy what the store holds to another one.
+    #[command(subcommand)]
+    Store(store::Command),
+    /// The nodes that share the store, and what each serves.
+    Fleet,
     /// Print the completions of a shell.
     Completions {
         /// For which shell.
@@ -156,6 +163,7 @@ pub fn run(cli: &Cli) -> ExitCode {
             screening::run(&cli.conf, print::Out { json: cli.json }, arguments)
         }
         Command::Backup { file } => backup::run(&cli.conf, file),
+        Command::Store(command) => store::run(&cli.conf, command),
         Command::Completions { shell } => completions::shell(*shell),
         Command::Man { out } => completions::man(out.as_deref()),
         command => manage(cli, command),
@@ -185,6 +193,7 @@ fn manage(cli: &Cli, command: &Command) -> Result<ExitCode, Failure> {
         Command::Explain(arguments) => explain::run(&api, out, arguments),
         Command::Audit(arguments) => audit::run(&api, out, arguments),
         Command::Status => status::run(&api, out),
+        Command::Fleet => fleet::run(&api, out),
         Command::Reload => status::reload(&api, out),
         Command::Upgrade => status::upgrade(&api, out),
         _ => Ok(ExitCode::from(USAGE)),

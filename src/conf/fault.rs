@@ -100,6 +100,11 @@ impl Sources {
         self.files.push(Source { path, text, lines, masked: Vec::new() });
     }
 
+    /// The texts of the files after the first, which is the conf, in the order in which they were read.
+    pub fn policy_texts(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().skip(1).map(|file| &*file.text)
+    }
+
     /// The text of a file that was read.
     #[must_use]
     pub fn text(&self, path: &str) -> Option<&str> {

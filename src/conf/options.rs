@@ -152,6 +152,12 @@ sections! {
         url: Dsn as StoreUrl = Dsn::new("sqlite:toolgate.db"), restart;
         /// What seals the credentials of users, by reference: { credential = NAME }, { file = PATH } or { env = NAME }; 32 bytes or more.
         key: Option<SecretRef> as OrEmpty<Secret> = None;
+        /// With PostgreSQL: the file (mode 0600) in which this node keeps its last good policy, to start from when PostgreSQL is away; "" for none.
+        last_good: Option<PathBuf> as OrEmpty<FilePath> = Some("toolgate.last-good".into()), restart;
+        /// With PostgreSQL: how long this node goes on without it before it refuses every call; "off" for as long as it takes.
+        max_age: Option<Span> as OrOff<Time<1000, 31_536_000>> = None, restart;
+        /// With PostgreSQL: what this node is called in `toolgate fleet`; "" for its host name and its first address.
+        node: Option<String> as OrEmpty<Text> = None, restart;
     }
     /// The policy: organizations, projects, servers, keys, grants, approvals and guardrails.
     policy: PolicyFiles {

@@ -123,6 +123,7 @@ impl Control {
             tracing::info!(%server, tool = %moved.name.escape_debug(), from, to = moved.to.as_str(), "tool state");
         }
         self.live.publish(Arc::new(snapshot));
+        state.withdrawn = None;
         self.catalog.store(catalog);
         state.files = next.files;
         state.sources = next.sources;

@@ -13,6 +13,7 @@ mod check;
 mod decide;
 mod draft;
 mod error;
+mod fleet;
 mod kept;
 mod listing;
 mod next;
@@ -35,6 +36,7 @@ pub use self::{
     catalog::Catalog,
     check::{check, guardrails},
     error::ChangeError,
+    fleet::LIVE_MAX,
     kept::Kept,
     plan::{check_slug_is_free, merged},
     users::{USERS_MAX, UserHeaders, show as show_user},
@@ -50,6 +52,7 @@ use crate::{
         approval::ToolState,
         compile::{Handles, target_of},
         live::{Live, Slot},
+        snapshot::Snapshot,
     },
     store::{AuditRow, Store, StoreError, Stored},
     upstream::target::Target,
@@ -102,6 +105,8 @@ pub struct Control {
     catalog: Slot<Catalog>,
     /// Listings that wait for the writer.
     listings: Mutex<Vec<write::Listing>>,
+    /// How this node stands to a store that others share.
+    standing: fleet::Standing,
     state: Mutex<State>,
 }
 
@@ -116,6 +121,10 @@ struct State {
     catalog: Arc<Catalog>,
     handles: Handles,
     opened: users::Known,
+    /// What discovery found while the store was away, to be stored when it is back.
+    unsaved: fleet::Unsaved,
+    /// Keeps budgets and breakers while no policy is live.
+    withdrawn: Option<Arc<Snapshot>>,
 }
 
 impl Control {
@@ -128,7 +137,7 @@ impl Control {
         live: Arc<Live>,
         (store, handles, started): (Store, Handles, Instant),
     ) -> Result<(Self, String), Rejected> {
-        let stored = store.load().await?;
+        let (stored, away) = store.first().await?;
         let mut state = State {
             files: Arc::default(),
             sources: Arc::default(),
@@ -138,11 +147,14 @@ impl Control {
             catalog: Arc::default(),
             handles,
             opened: users::Known::default(),
+            unsaved: fleet::Unsaved::default(),
+            withdrawn: None,
         };
         state.absorb(stored).map_err(Rejected::Faults)?;
         let catalog = Slot::new(Catalog::default());
         let control = Self {
             live,
+            standing: fleet::Standing::new(&loaded.conf, started, away),
             store,
             path: path.to_owned(),
             started,
@@ -152,7 +164,7 @@ impl Control {
             state: Mutex::new(state),
         };
         let mut state = control.state.lock().await;
-        let catalog = control.take_files(&mut state, loaded, "policy.load").await?;
+        let catalog = Box::pin(control.take_files(&mut state, loaded, "policy.load")).await?;
         drop(state);
         Ok((control, catalog.warnings.clone()))
     }
@@ -290,6 +302,10 @@ impl Control {
             next.note(&self.path.display().to_string(), what, ("", ""), (None, None));
             let mut draft = self.draft(state, &next).map_err(|faults| rendered(&next, &faults))?;
             draft.warnings.splice(0..0, first.iter().cloned());
+            if self.standing.starts_away() {
+                let revision = state.catalog.revision;
+                return Ok(self.publish(state, next, draft, revision));
+            }
             match self.commit(state, next, draft).await {
                 Ok(catalog) => return Ok(catalog),
                 Err(StoreError::RevisionConflict { .. }) => {

@@ -27,11 +27,11 @@ const KEYS_NAMED_MAX: usize = 5;
 /// A listing that waits to be taken in, and who waits for that.
 #[derive(Debug)]
 pub(super) struct Listing {
-    organization: String,
-    slug: String,
-    heard: Heard,
-    /// Why it was not taken in, if it was not.
-    done: oneshot::Sender<Option<String>>,
+    pub(super) organization: String,
+    pub(super) slug: String,
+    pub(super) heard: Heard,
+    /// Why it was not taken in, if it was not; none: nobody waits.
+    pub(super) done: Option<oneshot::Sender<Option<String>>>,
 }
 
 impl Control {
@@ -78,15 +78,15 @@ impl Control {
         self.note_listed((organization, slug), self.now_ms());
         let (done, wait) = oneshot::channel();
         let heard = Heard { revision, tools, dropped: 0 };
-        let listing = Listing { organization: organization.to_owned(), slug: slug.to_owned(), heard, done };
+        let listing = Listing { organization: organization.to_owned(), slug: slug.to_owned(), heard, done: Some(done) };
         self.listings.lock().await.push(listing);
         let mut state = self.state.lock().await;
         let batch = std::mem::take(&mut *self.listings.lock().await);
         if !batch.is_empty() {
             let taken = self.take_listings(&mut state, &batch).await;
             let why = taken.err().map(|why| why.to_string());
-            for listing in batch {
-                let _ = listing.done.send(why.clone());
+            for done in batch.into_iter().filter_map(|listing| listing.done) {
+                let _ = done.send(why.clone());
             }
         }
         drop(state);
@@ -97,42 +97,21 @@ impl Control {
         }
     }
 
-    async fn take_listings(&self, state: &mut State, batch: &[Listing]) -> Result<(), Rejected> {
+    pub(super) async fn take_listings(&self, state: &mut State, batch: &[Listing]) -> Result<(), Rejected> {
         for _ in 0..TRIES_MAX {
-            let catalog = Arc::clone(&state.catalog);
-            let mut next = state.next();
-            for listing in batch {
-                let name = (listing.organization.as_str(), listing.slug.as_str());
-                // One that is not there was deleted while it was asked.
-                if catalog.find::<Server>(Some(name.0), name.1).is_ok() {
-                    listing::take(&mut next, &catalog, name, listing.heard.clone());
-                }
-            }
-            if next.writes.is_empty() {
-                return Ok(());
+            let Some(next) = with_listings(state, batch) else { return Ok(()) };
+            if self.standing.is_away() {
+                return self.take_unsaved(state, next, batch);
             }
             let draft = self.draft(state, &next).map_err(|faults| rendered(&next, &faults))?;
             match self.commit(state, next, draft).await {
                 Ok(_) => return Ok(()),
                 Err(StoreError::RevisionConflict { .. }) => self.catch_up(state).await?,
+                Err(why) if self.store.is_shared() && why.is_of_the_engine() => self.lost(&why),
                 Err(other) => return Err(other.into()),
             }
         }
         Err(Rejected::Store(StoreError::Busy))
-    }
-
-    /// Takes over what another node has written since. Publishes only if there is anything.
-    ///
-    /// # Errors
-    /// [`Rejected`]: the running policy stays.
-    pub async fn refresh(&self) -> Result<bool, Rejected> {
-        if self.store.revision().await? == self.catalog.load().revision {
-            return Ok(false);
-        }
-        let mut state = self.state.lock().await;
-        let before = state.catalog.revision;
-        self.catch_up(&mut state).await?;
-        Ok(state.catalog.revision != before)
     }
 
     /// A tool that is isolated because its exposed name is taken is not approved (contract §6).
@@ -152,7 +131,7 @@ impl Control {
     }
 
     /// Publishes what the store holds: another node wrote it.
-    async fn catch_up(&self, state: &mut State) -> Result<(), Rejected> {
+    pub(super) async fn catch_up(&self, state: &mut State) -> Result<(), Rejected> {
         let stored = self.store.load().await?;
         let revision = stored.revision;
         let before = (state.api.clone(), state.overrides.clone(), Arc::clone(&state.catalog));
@@ -170,6 +149,20 @@ impl Control {
             }
         }
     }
+}
+
+/// The state with these listings taken in; none: they change nothing.
+fn with_listings(state: &State, batch: &[Listing]) -> Option<Next> {
+    let catalog = Arc::clone(&state.catalog);
+    let mut next = state.next();
+    for listing in batch {
+        let name = (listing.organization.as_str(), listing.slug.as_str());
+        // One that is not there was deleted while it was asked.
+        if catalog.find::<Server>(Some(name.0), name.1).is_ok() {
+            listing::take(&mut next, &catalog, name, listing.heard.clone());
+        }
+    }
+    Some(next).filter(|next| !next.writes.is_empty())
 }
 
 /// Whether every key that the change gives the trifecta was confirmed; keeps what was with the key (contract §9).

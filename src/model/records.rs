@@ -460,7 +460,7 @@ pub struct Guardrail {
 }
 
 /// What is known of one tool: its current and its approved definition, and whether it ever drifted (contract §6).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRecord {
     /// Owner.
     pub organization: String,
@@ -487,7 +487,7 @@ pub struct ToolRecord {
 }
 
 /// A decision on a tool made through the API; a file's pin stands beside it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// Approved or blocked.
     pub status: ApprovalStatus,
@@ -498,16 +498,31 @@ pub struct Decision {
 }
 
 /// A tool definition and its hash.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
     /// SHA-256 of the RFC 8785 form without `_meta`.
     pub sha256: Pin,
     /// The tool object as the server sent it.
+    #[serde(with = "shared_text")]
     pub json: Arc<str>,
 }
 
+mod shared_text {
+    use std::sync::Arc;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+        String::deserialize(deserializer).map(Arc::from)
+    }
+}
+
 /// What discovery settled for a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiscoveryRecord {
     /// Owner.
     pub organization: String,

@@ -34,6 +34,11 @@ impl Live {
         self.told.notify_waiters();
     }
 
+    /// Takes the policy away: every call is refused until one is published again. Only `control.rs` calls this.
+    pub fn withdraw(&self) {
+        self.slot.store(None);
+    }
+
     /// How many policies were published so far, by whatever changed them.
     #[must_use]
     pub fn published(&self) -> u64 {

@@ -57,7 +57,7 @@ impl Gateway {
         ctx.signals = Some(Arc::clone(&edge.signals));
         ctx.snapshot.clone_from(&edge.snapshot);
         let Some(snapshot) = edge.snapshot else {
-            return self.answer_early(session, ctx, Refusal::Overloaded.into()).await;
+            return self.answer_early(session, ctx, Refusal::NoPolicy.into()).await;
         };
         // How the caller is answered holds for every answer, also for one that comes before these headers are judged.
         let headers = &session.req_header().headers;

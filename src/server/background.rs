@@ -13,7 +13,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{Rooms, StartError, doors::OPS, notify, tls};
+use super::{Rooms, StartError, doors::OPS, fleet, notify, tls};
 use crate::{
     budget::clock_nanos,
     conf::Address,
@@ -72,8 +72,8 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     tokio::spawn(super::issuers::keep_known(Arc::clone(rooms)));
     tokio::spawn(watch_discovery(Arc::clone(rooms)));
     tokio::spawn(reload_on_hangup(Arc::clone(rooms), hangups));
-    if rooms.conf.store.url.expose().starts_with("postgres") {
-        tokio::spawn(keep_refreshed(Arc::clone(rooms)));
+    if rooms.control.is_in_a_fleet() {
+        tokio::spawn(fleet::keep_up(Arc::clone(rooms)));
     }
     tokio::spawn(reopen_on_usr1(Arc::clone(rooms)));
     Ok(())
@@ -145,7 +145,7 @@ pub(super) fn listed(listing: &Listing) -> Vec<ListedTool> {
         .collect()
 }
 
-async fn resolve_all(rooms: &Rooms) {
+pub(super) async fn resolve_all(rooms: &Rooms) {
     resolve(rooms, |_| true).await;
 }
 
@@ -178,21 +178,6 @@ async fn keep_resolved(rooms: Arc<Rooms>) {
     loop {
         tokio::time::sleep(RESOLVE_EVERY).await;
         resolve_all(&rooms).await;
-    }
-}
-
-/// In a fleet: takes over what other nodes have written.
-async fn keep_refreshed(rooms: Arc<Rooms>) {
-    loop {
-        tokio::time::sleep(REFRESH_EVERY).await;
-        match rooms.control.refresh().await {
-            Ok(false) => {}
-            Ok(true) => {
-                resolve_all(&rooms).await;
-                set_schedule(&rooms).await;
-            }
-            Err(why) => tracing::error!("what another node wrote was not taken: {why}"),
-        }
     }
 }
 
@@ -324,6 +309,9 @@ fn fill(rooms: &Rooms, scrape: &mut Scrape, sessions: &HashMap<Arc<str>, usize>)
         scrape.rate_limit_store(fleet.is_up());
     }
     scrape.subscriptions(rooms.state.counts.subscriptions.load(Ordering::Relaxed));
+    if rooms.control.is_in_a_fleet() {
+        scrape.policy_store(rooms.control.store_silence());
+    }
     let Some(snapshot) = rooms.live.load() else { return };
     scrape.requests(rooms.state.counts.in_flight.load(Ordering::Relaxed), snapshot.settings.in_flight_max);
     for issuer in &snapshot.issuers {

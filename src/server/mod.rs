@@ -2,6 +2,7 @@
 
 mod background;
 mod doors;
+mod fleet;
 mod issuers;
 mod listen;
 mod management;
@@ -45,7 +46,7 @@ use crate::{
         client::Client,
         dns::Resolver,
         server::Registry,
-        sessions::{SessionLimits, Sessions},
+        sessions::{IDLE_MAX, SessionLimits, Sessions, SharedSessions},
     },
 };
 
@@ -202,10 +203,17 @@ fn open_log(conf: &Conf) -> Result<AccessLog, StartError> {
 }
 
 /// The store of shared rate limits, if there is to be one.
-async fn fleet(conf: &Conf, started: Instant) -> Result<Option<Arc<Fleet>>, StartError> {
+async fn shared_limits(conf: &Conf, started: Instant) -> Result<Option<Arc<Fleet>>, StartError> {
     let Some(url) = &conf.rate_limits.url else { return Ok(None) };
     let fleet = Fleet::start(url.expose(), started).await;
     fleet.map(Some).map_err(|why| StartError::Faults(format!("`rate_limits.url` cannot be used: {why}")))
+}
+
+/// Where the nodes of a fleet keep their legacy sessions, if there is to be such a place.
+fn shared_sessions(conf: &Conf) -> Result<Option<SharedSessions>, StartError> {
+    let Some(url) = &conf.rate_limits.url else { return Ok(None) };
+    let shared = SharedSessions::new(url.expose(), IDLE_MAX);
+    shared.map(Some).map_err(|why| StartError::Faults(format!("`rate_limits.url` cannot be used: {why}")))
 }
 
 /// Reads the conf, publishes the first policy, binds the listeners and starts discovery.
@@ -269,11 +277,11 @@ async fn furnish(
     let live = Arc::new(Live::default());
     let resolver = Resolver::system();
     let client = Arc::new(Client::new(resolver.clone()));
-    let sessions = Sessions::new(Arc::clone(&client), SessionLimits::default());
+    let sessions = Sessions::in_a_fleet(Arc::clone(&client), SessionLimits::default(), shared_sessions(&conf)?);
     let mut handles = Handles::new(Registry::new(Arc::clone(&sessions)));
-    let fleet = fleet(&conf, started).await?;
-    handles.buckets = budget::Registry::new(fleet.clone());
-    let store = Store::open(conf.store.url.expose()).await?;
+    let shared = shared_limits(&conf, started).await?;
+    handles.buckets = budget::Registry::new(shared.clone());
+    let store = Store::open_or_last_good(conf.store.url.expose(), conf.store.last_good.as_deref()).await?;
     let (control, warnings) = Control::start((path, loaded), Arc::clone(&live), (store, handles, started)).await?;
     if !warnings.is_empty() {
         tracing::warn!("{warnings}");
@@ -302,7 +310,7 @@ async fn furnish(
         log,
         state: gateway.shared(),
         schedule,
-        fleet,
+        fleet: shared,
         ready: Arc::new(Ready::new(started)),
         identities,
         vitals: Arc::new(vitals),

@@ -25,6 +25,8 @@ const TICK: Duration = Duration::from_millis(10);
 const OVERTIME: Duration = Duration::from_secs(1);
 /// For the listeners to be closed.
 const CLOSE: Duration = Duration::from_secs(1);
+/// To tell the other nodes of a fleet.
+const LEAVE: Duration = Duration::from_secs(1);
 /// For the lines of the access log that wait, and as much for the traces.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -108,6 +110,7 @@ async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
         cut => tracing::error!(cut, "stopped: these answers could not be written in time"),
     }
     rooms.sessions.close().await;
+    let _ = tokio::time::timeout(LEAVE, rooms.control.leave()).await;
     let _ = rooms.log.flush(FLUSH);
     rooms.state.traces.flush(FLUSH);
     upgrade::bequeath(&rooms).await;

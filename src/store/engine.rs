@@ -5,7 +5,7 @@
 //! **Invariant.** Every text comes back as it went in, on both engines. PostgreSQL has no U+0000 in its texts, but a
 //! server may put one into a tool's name; so it is written as the noncharacter U+FDD0 and a digit.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, future::Future, io, time::Duration};
 
 use sqlx::{
     Database, Encode, Postgres, Row as _, Sqlite, Transaction, Type,
@@ -22,6 +22,11 @@ pub(super) enum Db {
     /// For a fleet.
     Postgres(PgPool),
 }
+
+/// How long PostgreSQL may take for one statement: a server that hangs says nothing.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long it may take to give a whole table.
+const TABLE_MAX: Duration = Duration::from_secs(30);
 
 /// What a transaction is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +80,7 @@ impl Db {
                     Purpose::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
                     Purpose::Write => "BEGIN ISOLATION LEVEL READ COMMITTED",
                 };
-                pool.begin_with(begin).await.map(Tx::Postgres)
+                in_time(ANSWER_MAX, pool.begin_with(begin)).await.map(Tx::Postgres)
             }
         }
     }
@@ -95,7 +100,8 @@ impl Tx {
         match self {
             Self::Sqlite(tx) => query::<Sqlite>(sql, values).execute(&mut **tx).await.map(|done| done.rows_affected()),
             Self::Postgres(tx) => {
-                query::<Postgres>(sql, values).execute(&mut **tx).await.map(|done| done.rows_affected())
+                let done = in_time(ANSWER_MAX, query::<Postgres>(sql, values).execute(&mut **tx)).await;
+                done.map(|done| done.rows_affected())
             }
         }
     }
@@ -108,7 +114,7 @@ impl Tx {
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(tx) => {
-                let rows = query::<Postgres>(sql, values).fetch_all(&mut **tx).await?;
+                let rows = in_time(TABLE_MAX, query::<Postgres>(sql, values).fetch_all(&mut **tx)).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
         }
@@ -116,14 +122,23 @@ impl Tx {
 
     /// Like [`Tx::rows`], for a statement that always gives a row.
     pub(super) async fn row(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Row, sqlx::Error> {
-        self.rows(sql, values).await?.into_iter().next().ok_or(sqlx::Error::RowNotFound)
+        let rows = match self {
+            Self::Sqlite(_) => self.rows(sql, values).await,
+            Self::Postgres(_) => in_time(ANSWER_MAX, self.rows(sql, values)).await,
+        };
+        rows?.into_iter().next().ok_or(sqlx::Error::RowNotFound)
+    }
+
+    /// Whether several processes on several machines share the store.
+    pub(super) const fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(_))
     }
 
     /// Makes it happen: on disk when this returns.
     pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(tx) => tx.commit().await,
-            Self::Postgres(tx) => tx.commit().await,
+            Self::Postgres(tx) => in_time(ANSWER_MAX, tx.commit()).await,
         }
     }
 
@@ -131,7 +146,7 @@ impl Tx {
     pub(super) async fn rollback(self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(tx) => tx.rollback().await,
-            Self::Postgres(tx) => tx.rollback().await,
+            Self::Postgres(tx) => in_time(ANSWER_MAX, tx.rollback()).await,
         }
     }
 }
@@ -185,6 +200,16 @@ impl From<i64> for Value<'_> {
 impl From<bool> for Value<'_> {
     fn from(flag: bool) -> Self {
         Self::Int(i64::from(flag))
+    }
+}
+
+async fn in_time<T>(limit: Duration, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done,
+        Err(_) => {
+            let why = format!("PostgreSQL did not answer within {} s", limit.as_secs());
+            Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, why)))
+        }
     }
 }
 

@@ -57,6 +57,14 @@ pub enum StoreError {
         /// The table and column, never the value.
         reason: String,
     },
+    /// The file with the last good policy is there, and is not one.
+    #[error("{path} is not a last good policy of this version: {reason}")]
+    LastGood {
+        /// The file.
+        path: String,
+        /// How it shows.
+        reason: String,
+    },
     /// The copy could not be made.
     #[error("cannot back up to {path}: {reason}")]
     Backup {
@@ -76,6 +84,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the engine did not do its work, for whatever reason: it is away, slow, full, or refuses.
+    #[must_use]
+    pub const fn is_of_the_engine(&self) -> bool {
+        matches!(self, Self::Engine { .. } | Self::Open { .. })
+    }
+
     /// An engine's error while reading.
     pub(super) fn reading(source: sqlx::Error) -> Self {
         Self::classify("read", source)

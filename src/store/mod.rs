@@ -8,27 +8,42 @@
 //! key that seals `requestState`, drawn here, and an SQLite file is for its owner only (mode 0600).
 
 mod backup;
+mod copy;
 mod engine;
 mod error;
 mod kill;
+mod last_good;
+mod link;
+mod nodes;
 mod open;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod vault;
 
-use std::{fmt, path::Path, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::kill::point as kill_point;
+pub use self::{
+    copy::Copied,
+    error::StoreError,
+    link::Listener,
+    nodes::{Node, NodeSeen},
+    vault::{Headers, KEY_BYTES_MIN, Place, Vault, VaultFault},
+};
 use self::{
     engine::{Db, Purpose},
+    last_good::LastGood,
+    link::Link,
     open::Location,
-};
-pub use self::{
-    error::StoreError,
-    vault::{Headers, KEY_BYTES_MIN, Place, Vault, VaultFault},
 };
 use crate::model::{
     id::{decode_hex32, encode_hex},
@@ -39,19 +54,24 @@ use crate::model::{
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long opening, or waiting for a free connection, may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long PostgreSQL may take to let a connection in.
+pub const REACH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Connections of one process to the store.
 pub const CONNECTIONS_MAX: u32 = 4;
 
 /// An open store.
 #[derive(Clone)]
 pub struct Store {
-    db: Db,
+    link: Arc<Link>,
     place: String,
     state_key: [u8; 32],
+    /// Where the last good policy is kept, and the one that was found there when the store could not be reached.
+    last_good: Option<PathBuf>,
+    first: Option<Arc<LastGood>>,
 }
 
 /// Everything that a snapshot needs of the store, as one consistent view.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
     /// The commit that this is the state after; 0: nothing was committed yet.
     pub revision: u64,
@@ -66,7 +86,7 @@ pub struct Stored {
 }
 
 /// A policy object or an override; unique by kind, organization and id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredObject {
     /// What it is: `server`, `key`, `grant` …
     pub kind: String,
@@ -170,7 +190,78 @@ impl Store {
                 return Err(error);
             }
         };
-        Ok(Self { db, place: location.place(), state_key })
+        let place = location.place();
+        Ok(Self { link: Arc::new(Link::new(db, location, true)), place, state_key, last_good: None, first: None })
+    }
+
+    /// Opens the store as [`Self::open`] does, for a node that keeps its last good policy in the file `last_good`. A PostgreSQL
+    /// that cannot be reached is opened when it comes back, if there is such a file; [`Self::first`] gives what is in it.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`]; [`StoreError::LastGood`]: there is a file, and it is not one of this version.
+    pub async fn open_or_last_good(url: &str, last_good: Option<&Path>) -> Result<Self, StoreError> {
+        let location = Location::parse(url)?;
+        let (lazy, path) = match (location.lazy(), last_good) {
+            (Some(lazy), Some(path)) => (lazy, path),
+            _ => return Self::open(url).await,
+        };
+        let why = match Self::open(url).await {
+            Ok(store) => return Ok(Self { last_good: Some(path.to_owned()), ..store }),
+            Err(why) if why.is_of_the_engine() => why,
+            Err(why) => return Err(why),
+        };
+        let Some(first) = last_good::read(path)? else {
+            tracing::error!(path = %path.display(), "there is no last good policy to start from either");
+            return Err(why);
+        };
+        tracing::warn!(age_seconds = first.age.as_secs(), "{why}: starting from the last good policy");
+        Ok(Self {
+            place: location.place(),
+            state_key: first.state_key,
+            link: Arc::new(Link::new(lazy, location, false)),
+            last_good: Some(path.to_owned()),
+            first: Some(Arc::new(first)),
+        })
+    }
+
+    /// What to start from: the store's content, or where it cannot be reached the last good policy, and how long ago the store
+    /// was last known to hold that.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`].
+    pub async fn first(&self) -> Result<(Stored, Option<Duration>), StoreError> {
+        match &self.first {
+            Some(first) => Ok((first.stored.clone(), Some(first.age))),
+            None => Ok((self.load().await?, None)),
+        }
+    }
+
+    /// Whether nodes on several machines share it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.link.is_shared()
+    }
+
+    /// Keeps what the store holds as this node's last good policy, if it is to have one and `revision` is what the store still
+    /// holds; whether it was kept.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`]; [`StoreError::LastGood`]: the file cannot be written.
+    pub async fn keep(&self, revision: u64) -> Result<bool, StoreError> {
+        let Some(path) = &self.last_good else { return Ok(true) };
+        let stored = self.load().await?;
+        if stored.revision != revision {
+            return Ok(false);
+        }
+        last_good::write(path, &stored, self.state_key)?;
+        Ok(true)
+    }
+
+    /// Notes that the store still holds what was kept.
+    pub fn still_good(&self) {
+        if let Some(path) = &self.last_good {
+            last_good::touch(path);
+        }
     }
 
     /// Reads everything, with one query a table and as of one moment.
@@ -178,7 +269,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`] for a record that cannot be read back, [`StoreError::Engine`].
     pub async fn load(&self) -> Result<Stored, StoreError> {
-        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let mut tx = self.begin(Purpose::Read).await?;
         let revision = tx.row(REVISION, &[]).await.and_then(|row| row.int(0)).map_err(StoreError::reading)?;
         let stored = Stored {
             revision: counted(revision)?,
@@ -196,7 +287,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Engine`]
     pub async fn revision(&self) -> Result<u64, StoreError> {
-        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let mut tx = self.begin(Purpose::Read).await?;
         let revision = tx.row(REVISION, &[]).await.and_then(|row| row.int(0)).map_err(StoreError::reading)?;
         tx.rollback().await.map_err(StoreError::reading)?;
         counted(revision)
@@ -216,7 +307,7 @@ impl Store {
         writes: &[Write],
         audit: &[AuditRecord],
     ) -> Result<u64, StoreError> {
-        let mut tx = self.db.begin(Purpose::Write).await.map_err(StoreError::writing)?;
+        let mut tx = self.begin(Purpose::Write).await?;
         let added = i64::try_from(audit.len()).unwrap_or(i64::MAX);
         // The first statement takes the row: writers on every node queue here, in the order of their revisions.
         let meta = tx.row(NEXT_REVISION, &[added.into()]).await.map_err(StoreError::writing)?;
@@ -234,6 +325,7 @@ impl Store {
             rows::add_audit(&mut tx, seq, revision, record).await.map_err(StoreError::writing)?;
         }
         kill_point("store: written");
+        rows::announce(&mut tx, revision).await.map_err(StoreError::writing)?;
         tx.commit().await.map_err(StoreError::writing)?;
         kill_point("store: committed");
         counted(revision)
@@ -244,7 +336,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Engine`]
     pub async fn audit(&self, after_seq: u64, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
-        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let mut tx = self.begin(Purpose::Read).await?;
         let rows = rows::audit(&mut tx, i64::try_from(after_seq).unwrap_or(i64::MAX), limit).await?;
         tx.rollback().await.map_err(StoreError::reading)?;
         Ok(rows)
@@ -255,7 +347,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Engine`]
     pub async fn audit_newest(&self) -> Result<u64, StoreError> {
-        let mut tx = self.db.begin(Purpose::Read).await.map_err(StoreError::reading)?;
+        let mut tx = self.begin(Purpose::Read).await?;
         let newest = tx.row(AUDITS, &[]).await.and_then(|row| row.int(0)).map_err(StoreError::reading)?;
         tx.rollback().await.map_err(StoreError::reading)?;
         counted(newest)
@@ -273,7 +365,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Backup`]: the target exists or cannot be written, or the store is in PostgreSQL (use `pg_dump`).
     pub async fn backup_to(&self, path: &Path) -> Result<(), StoreError> {
-        backup::copy(&self.db, path).await
+        backup::copy(&self.db().await?, path).await
     }
 
     /// Where the store is, as messages name it: without user and password.
@@ -284,7 +376,15 @@ impl Store {
 
     /// Closes every connection. Not closing loses nothing that was committed.
     pub async fn close(&self) {
-        self.db.close().await;
+        self.link.close().await;
+    }
+
+    async fn begin(&self, purpose: Purpose) -> Result<engine::Tx, StoreError> {
+        self.link.begin(&self.db().await?, purpose).await
+    }
+
+    async fn db(&self) -> Result<Db, StoreError> {
+        self.link.db(self.state_key).await
     }
 }
 

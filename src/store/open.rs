@@ -20,16 +20,17 @@ use sqlx::{
 };
 
 use super::{
-    BUSY_TIMEOUT, CONNECT_TIMEOUT, CONNECTIONS_MAX,
+    BUSY_TIMEOUT, CONNECT_TIMEOUT, CONNECTIONS_MAX, REACH_TIMEOUT,
     engine::{Db, Purpose},
     error::StoreError,
 };
 
 /// The newest format that this version reads and writes: the number of the last migration.
-pub(super) const FORMAT: i64 = 1;
+pub(super) const FORMAT: i64 = 2;
 
 /// Every migration, oldest first; each sets `meta.format` to its own number. One that shipped is never edited.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "store", include_str!("migrations/0001_store.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] =
+    [(1, "store", include_str!("migrations/0001_store.sql")), (2, "nodes", include_str!("migrations/0002_nodes.sql"))];
 
 /// Where a store is.
 #[derive(Clone, Debug)]
@@ -76,16 +77,18 @@ impl Location {
                 claim_file(path)?;
                 self.connect_sqlite(path).await?
             }
-            Self::Server(options) => {
-                let pool = PgPoolOptions::new()
-                    .max_connections(CONNECTIONS_MAX)
-                    .acquire_timeout(CONNECT_TIMEOUT)
-                    .connect_with(options.as_ref().clone());
-                Db::Postgres(pool.await.map_err(|error| self.cannot(error))?)
-            }
+            Self::Server(options) => postgres(options),
         };
         self.migrate(&db).await?;
         Ok(db)
+    }
+
+    /// A pool that connects when it is first used; none for a file.
+    pub(super) fn lazy(&self) -> Option<Db> {
+        match self {
+            Self::File(_) => None,
+            Self::Server(options) => Some(postgres(options)),
+        }
     }
 
     async fn connect_sqlite(&self, path: &Path) -> Result<Db, StoreError> {
@@ -104,7 +107,7 @@ impl Location {
     }
 
     /// Runs the migrations that are missing, if this may be done.
-    async fn migrate(&self, db: &Db) -> Result<(), StoreError> {
+    pub(super) async fn migrate(&self, db: &Db) -> Result<(), StoreError> {
         if self.format(db).await? == Some(FORMAT) {
             return Ok(());
         }
@@ -170,6 +173,11 @@ impl Location {
     fn newer(&self, found: i64) -> StoreError {
         StoreError::NewerFormat { place: self.place(), found, known: FORMAT }
     }
+}
+
+fn postgres(options: &PgConnectOptions) -> Db {
+    let pool = PgPoolOptions::new().max_connections(CONNECTIONS_MAX).acquire_timeout(REACH_TIMEOUT);
+    Db::Postgres(pool.connect_lazy_with(options.clone()))
 }
 
 fn parse_path(path: &str) -> Result<PathBuf, StoreError> {

@@ -40,6 +40,14 @@ pub(super) async fn apply(tx: &mut Tx, revision: i64, place: i64, write: &Write)
     }
 }
 
+/// Says that the store has a new revision, to whoever listens; they hear it when the transaction is committed.
+pub(super) async fn announce(tx: &mut Tx, revision: i64) -> Result<(), Sql> {
+    if tx.is_shared() {
+        tx.run(ANNOUNCE, &[CHANNEL.into(), revision.to_string().as_str().into()]).await?;
+    }
+    Ok(())
+}
+
 /// Adds one audit record.
 pub(super) async fn add_audit(tx: &mut Tx, seq: i64, revision: i64, record: &AuditRecord) -> Result<(), Sql> {
     let at = record.at.to_string();
@@ -289,6 +297,10 @@ fn index_key(id: &str) -> String {
 
 /// The longest id that is its own index key, in bytes.
 const INDEXED_BYTES_MAX: usize = 512;
+
+/// What a new revision is announced on.
+pub(super) const CHANNEL: &str = "toolgate";
+const ANNOUNCE: &str = "SELECT pg_notify($1, $2)";
 
 const PUT_OBJECT: &str = "INSERT INTO objects (kind, organization, id_key, id, json, revision, place) \
      VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (kind, organization, id_key) DO UPDATE SET json = excluded.json";

@@ -7,6 +7,8 @@
 //! many calls lose a session at once, it is renewed once.
 
 mod hold;
+mod session;
+mod shared;
 
 use std::{
     cell::RefCell,
@@ -15,7 +17,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{
@@ -25,11 +27,14 @@ use futures::{
 };
 use tokio::sync::Mutex;
 
-use self::hold::Hold;
+pub use self::{
+    session::{Lease, Session},
+    shared::SharedSessions,
+};
 use super::{
     client::Client,
     exchange::AskError,
-    legacy::{self, SessionRef, initialize},
+    legacy::{self, Opened, initialize},
     target::Target,
 };
 use crate::model::mcp::Revision;
@@ -40,6 +45,8 @@ pub const SESSIONS_MAX: usize = 10_000;
 pub const IDLE_MAX: Duration = Duration::from_secs(600);
 /// How long ending all sessions at shutdown may take.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// A session that was used within this time is said to be in use, each time when sessions are swept.
+const USED_LATELY: Duration = Duration::from_secs(60);
 /// So many sessions are ended at one time.
 const ENDING_AT_ONCE: usize = 16;
 /// A session that was just opened may be lost or swept before its caller takes it up; so often it is tried.
@@ -75,68 +82,6 @@ impl Default for SessionLimits {
     }
 }
 
-/// An open session. Used through a [`Lease`].
-#[derive(Debug)]
-pub struct Session {
-    pool: u64,
-    key: SessionKey,
-    target: Arc<Target>,
-    id: Option<String>,
-    revision: Revision,
-    hold: Hold,
-    used_ms: AtomicU64,
-    born: Instant,
-}
-
-impl Session {
-    fn age_ms(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn idle_ms(&self) -> u64 {
-        self.age_ms().saturating_sub(self.used_ms.load(Ordering::Relaxed))
-    }
-
-    fn named(&self) -> SessionRef<'_> {
-        SessionRef { revision: self.revision, id: self.id.as_deref() }
-    }
-}
-
-/// A session in use by one call; free again when dropped.
-#[derive(Debug)]
-pub struct Lease(Arc<Session>);
-
-impl Lease {
-    /// `Mcp-Session-Id`; none: the server is stateless, and there is nothing to renew.
-    #[must_use]
-    pub fn id(&self) -> Option<&str> {
-        self.0.id.as_deref()
-    }
-
-    /// The revision that `initialize` settled.
-    #[must_use]
-    pub fn revision(&self) -> Revision {
-        self.0.revision
-    }
-
-    /// The session as a message names it.
-    #[must_use]
-    pub fn named(&self) -> SessionRef<'_> {
-        self.0.named()
-    }
-
-    fn take(session: &Arc<Session>) -> Option<Self> {
-        session.hold.take().then(|| Self(Arc::clone(session)))
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.0.used_ms.store(self.0.age_ms(), Ordering::Relaxed);
-        self.0.hold.give_back();
-    }
-}
-
 /// The pool of sessions.
 #[derive(Debug)]
 pub struct Sessions {
@@ -146,6 +91,8 @@ pub struct Sessions {
     client: Arc<Client>,
     closed: AtomicBool,
     table: Mutex<HashMap<SessionKey, Place>>,
+    /// Where a fleet keeps them; none: each node has its own.
+    shared: Option<SharedSessions>,
 }
 
 type Opening = Shared<BoxFuture<'static, Result<Arc<Session>, AskError>>>;
@@ -164,9 +111,15 @@ impl Sessions {
     /// An empty pool that speaks through `client`.
     #[must_use]
     pub fn new(client: Arc<Client>, limits: SessionLimits) -> Arc<Self> {
+        Self::in_a_fleet(client, limits, None)
+    }
+
+    /// The same, of a node that shares its sessions with others.
+    #[must_use]
+    pub fn in_a_fleet(client: Arc<Client>, limits: SessionLimits, shared: Option<SharedSessions>) -> Arc<Self> {
         static POOLS: AtomicU64 = AtomicU64::new(0);
         let number = POOLS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { number, limits, client, closed: AtomicBool::new(false), table: Mutex::default() })
+        Arc::new(Self { number, limits, client, closed: AtomicBool::new(false), table: Mutex::default(), shared })
     }
 
     /// The session of `key`, if this thread met it and it is still good. No lock, no allocation, no wait.
@@ -222,6 +175,14 @@ impl Sessions {
     pub async fn sweep(&self) {
         let idle_ms = u64::try_from(self.limits.idle_max.as_millis()).unwrap_or(u64::MAX);
         self.end_where(|session| session.idle_ms() >= idle_ms).await;
+        let Some(shared) = &self.shared else { return };
+        let used_ms = u64::try_from(USED_LATELY.as_millis()).unwrap_or(u64::MAX);
+        let open: Vec<_> = self.table.lock().await.values().filter_map(Place::open).cloned().collect();
+        for session in open.iter().filter(|session| session.idle_ms() < used_ms) {
+            if let Some(id) = &session.id {
+                shared.in_use(&session.key, id).await;
+            }
+        }
     }
 
     /// Ends the sessions that `keep` does not keep and that are not in use: for servers and keys that are gone.
@@ -236,7 +197,7 @@ impl Sessions {
         for session in &ending {
             session.hold.end();
         }
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, end_all(Arc::clone(&self.client), ending)).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.end(ending)).await;
     }
 
     /// Sessions of each server, those that are being opened included: `upstream_sessions{server}`.
@@ -261,36 +222,36 @@ impl Sessions {
             Some(Place::Open(session)) if session.hold.is_good() => {
                 return Ok(Place::Open(Arc::clone(session)));
             }
-            _ => table.remove(key),
-        };
+            _ => {}
+        }
+        let lost = table.remove(key).and_then(Place::session).and_then(|session| session.id.clone());
         if self.closed.load(Ordering::SeqCst) {
             return Err(AskError::SessionEnded);
         }
         if table.len() >= self.limits.sessions_max {
             self.evict(&mut table)?;
         }
-        let opening = self.start(Arc::clone(target), key.clone(), offer);
+        let opening = self.start(Arc::clone(target), key.clone(), (offer, lost));
         table.insert(key.clone(), Place::Opening(opening.clone()));
         Ok(Place::Opening(opening))
     }
 
     /// Opens a session in a task of its own, so that it goes on when the caller gives up.
-    fn start(self: &Arc<Self>, target: Arc<Target>, key: SessionKey, offer: Revision) -> Opening {
+    fn start(
+        self: &Arc<Self>,
+        target: Arc<Target>,
+        key: SessionKey,
+        (offer, lost): (Revision, Option<String>),
+    ) -> Opening {
         let pool = Arc::clone(self);
         let task = tokio::spawn(async move {
-            let opened = initialize(&pool.client, &target, offer).await;
-            let outcome = opened.map(|opened| {
-                Arc::new(Session {
-                    pool: pool.number,
-                    key: key.clone(),
-                    target,
-                    id: opened.id,
-                    revision: opened.revision,
-                    hold: Hold::default(),
-                    used_ms: AtomicU64::new(0),
-                    born: Instant::now(),
-                })
-            });
+            let making = initialize(&pool.client, &target, offer);
+            let opened = match &pool.shared {
+                Some(shared) => shared.open(&key, lost.as_deref(), making).await,
+                None => making.await,
+            };
+            let session = |opened| Arc::new(Session::new(pool.number, key.clone(), Arc::clone(&target), opened));
+            let outcome = opened.map(session);
             pool.settle(key, outcome).await
         });
         async move { task.await.unwrap_or(Err(AskError::SessionEnded)) }.boxed().shared()
@@ -301,7 +262,7 @@ impl Sessions {
         let mut table = self.table.lock().await;
         if self.closed.load(Ordering::SeqCst) {
             drop(table);
-            end_all(Arc::clone(&self.client), outcome.into_iter().collect()).await;
+            self.end(outcome.into_iter().collect()).await;
             return Err(AskError::SessionEnded);
         }
         match &outcome {
@@ -312,12 +273,13 @@ impl Sessions {
     }
 
     /// Makes room by ending the session that was idle for longest.
-    fn evict(&self, table: &mut HashMap<SessionKey, Place>) -> Result<(), AskError> {
+    fn evict(self: &Arc<Self>, table: &mut HashMap<SessionKey, Place>) -> Result<(), AskError> {
         let mut candidates: Vec<_> = table.values().filter_map(Place::open).cloned().collect();
         candidates.sort_by_key(|session| std::cmp::Reverse(session.idle_ms()));
         let victim = candidates.into_iter().find(|session| session.hold.retire()).ok_or(AskError::SessionsFull)?;
         table.remove(&victim.key);
-        tokio::spawn(end_all(Arc::clone(&self.client), vec![victim]));
+        let pool = Arc::clone(self);
+        tokio::spawn(async move { pool.end(vec![victim]).await });
         Ok(())
     }
 
@@ -330,7 +292,22 @@ impl Sessions {
             }
             _ => true,
         });
-        end_all(Arc::clone(&self.client), ending).await;
+        self.end(ending).await;
+    }
+
+    /// Ends sessions at their servers, save those that another node may use.
+    async fn end(&self, ending: Vec<Arc<Session>>) {
+        stream::iter(ending)
+            .for_each_concurrent(ENDING_AT_ONCE, |session| async move {
+                let free = match (&self.shared, &session.id) {
+                    (Some(shared), Some(id)) => shared.may_end(&session.key, id).await,
+                    _ => true,
+                };
+                if free {
+                    legacy::end(&self.client, &session.target, session.named()).await;
+                }
+            })
+            .await;
     }
 }
 
@@ -369,15 +346,6 @@ fn remember(session: &Arc<Session>) {
         }
         remembered.insert(session.key.clone(), Arc::clone(session));
     });
-}
-
-async fn end_all(client: Arc<Client>, ending: Vec<Arc<Session>>) {
-    let client = &client;
-    stream::iter(ending)
-        .for_each_concurrent(ENDING_AT_ONCE, |session| async move {
-            legacy::end(client, &session.target, session.named()).await;
-        })
-        .await;
 }
 
 #[cfg(test)]

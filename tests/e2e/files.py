@@ -7,15 +7,16 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CONF_PATTERNS = ("conf/*.toml", "conf/profiles/*.toml", "conf/demo/toolgate.toml", "systemd/debian/toolgate.toml")
-UNIT = ROOT / "systemd" / "toolgate.service"
+CONF_PATTERNS = ("conf/*.toml", "conf/profiles/*.toml", "conf/demo/toolgate.toml", "conf/fleet/toolgate.toml", "systemd/debian/toolgate.toml")
+UNITS = {"toolgate.service": "toolgate.service", "toolgate@.service": "toolgate@node-1.service"}
 EXPOSURE_MAX = 1.5  # of 10, by `systemd-analyze security`
 
 
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
     rows = [check(binary, conf) for pattern in CONF_PATTERNS for conf in sorted(ROOT.glob(pattern))]
-    rows += [verify(binary), exposure(), *prometheus()]
+    rows += [row for unit in UNITS for row in (verify(binary, unit), exposure(unit))]
+    rows += prometheus()
     for name, fault in rows:
         print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
     failed = sum(fault is not None for _, fault in rows)
@@ -36,19 +37,19 @@ def listing(folder):
     return {str(path) for path in folder.rglob("*")}
 
 
-def verify(binary):
+def verify(binary, name):
     """`systemd-analyze verify` on the unit, with the binary that was built in the place of the installed one."""
     with tempfile.TemporaryDirectory() as folder:
-        unit = pathlib.Path(folder) / UNIT.name
-        unit.write_text(UNIT.read_text().replace("/usr/bin/toolgate", str(binary)))
-        return "systemd-analyze verify", run(["systemd-analyze", "verify", "--man=no", unit])
+        unit = pathlib.Path(folder) / UNITS[name]
+        unit.write_text((ROOT / "systemd" / name).read_text().replace("/usr/bin/toolgate", str(binary)))
+        return f"systemd-analyze verify {name}", run(["systemd-analyze", "verify", "--man=no", unit])
 
 
-def exposure():
+def exposure(name):
     """The unit stays hardened."""
     threshold = f"--threshold={round(EXPOSURE_MAX * 10)}"
-    fault = run(["systemd-analyze", "security", "--offline=true", "--no-pager", threshold, UNIT])
-    return f"systemd-analyze security: exposure at most {EXPOSURE_MAX}", fault
+    fault = run(["systemd-analyze", "security", "--offline=true", "--no-pager", threshold, ROOT / "systemd" / name])
+    return f"systemd-analyze security {name}: exposure at most {EXPOSURE_MAX}", fault
 
 
 def prometheus():

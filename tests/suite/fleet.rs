@@ -1,5 +1,10 @@
 //! Several gateways, one budget: rate limits through a real Redis, started for each test and ended with it (contract §8).
 
+mod redis_faults;
+mod sessions;
+mod store;
+mod store_faults;
+
 use std::{
     fs,
     path::Path,
@@ -21,12 +26,23 @@ use crate::support::{
 };
 
 /// Gateways before one server; each with the keys `ann` and `bob`.
-async fn gateways(count: usize, url: &str, (key, server): (&str, &str), env: &[(&str, &str)]) -> (Vec<Gw>, Up) {
+async fn gateways(count: usize, url: &str, limits: (&str, &str), env: &[(&str, &str)]) -> (Vec<Gw>, Up) {
     let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
+    (gateways_before(&up, count, url, limits, env).await, up)
+}
+
+/// The same, before a server that runs.
+async fn gateways_before(
+    up: &Up,
+    count: usize,
+    url: &str,
+    (key, server): (&str, &str),
+    env: &[(&str, &str)],
+) -> Vec<Gw> {
     let mut list = Vec::new();
     for _ in 0..count {
         let mut gateway = Gateway::new()
-            .server_with("demo", &up, server)
+            .server_with("demo", up, server)
             .conf(&format!("[rate_limits]\nurl = '{url}'\n[log]\nlevel = 'debug'"));
         for (name, value) in env {
             gateway = gateway.env(name, value);
@@ -34,7 +50,7 @@ async fn gateways(count: usize, url: &str, (key, server): (&str, &str), env: &[(
         let gateway = gateway.key("ann", key).key("bob", key).grant("ann", "demo", Read).grant("bob", "demo", Read);
         list.push(gateway.approve_all().run().await);
     }
-    (list, up)
+    list
 }
 
 /// Whether the call went through; otherwise it was refused for its rate, and says when to come back.

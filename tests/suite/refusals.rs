@@ -64,6 +64,7 @@ fn http_samples() -> Vec<(Refusal, &'static str)> {
         (Refusal::HeadTooLarge, "§2 row 0: a head over `limits.headers`"),
         (Refusal::TooSlow, "§2 row 0: a head or body that does not arrive in time"),
         (Refusal::Overloaded, "§2 row 1: past `limits.in_flight`"),
+        (Refusal::NoPolicy, "§2 row 1: the policy store was away for longer than `store.max_age`"),
         (Refusal::NotFound, "§2 row 2: any path but the endpoints"),
         (Refusal::OriginNotAllowed, "§2 row 3: an `Origin` that is not allowed"),
         (Refusal::MethodNotAllowed, "§2 row 4: anything but `POST`"),

@@ -199,6 +199,11 @@ impl Client {
         self
     }
 
+    /// The token that it sends.
+    pub fn bearer(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// Sends another token.
     pub fn token(mut self, token: Option<&str>) -> Self {
         self.token = token.map(str::to_owned);

@@ -25,10 +25,12 @@ pub mod metrics;
 pub mod mock;
 pub mod pin;
 pub mod policy;
+pub mod postgres;
 pub mod redis;
 pub mod script;
 pub mod stream;
 pub mod tls;
+pub mod toggle;
 pub mod upstream;
 
 /// The longest that one test may take; a hang becomes a failure with a name.

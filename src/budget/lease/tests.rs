@@ -13,6 +13,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 
+mod simulation;
+
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 3600 * SECOND;
 
@@ -34,7 +36,7 @@ impl Store {
     fn take(&mut self, booking: Booking, now_ns: u64) -> Answer {
         let capacity = f64::from(booking.rate.count);
         let unit = booking.rate.per.length().as_nanos() as f64;
-        self.tokens = capacity.min(self.tokens + (now_ns - self.at_ns) as f64 * capacity / unit);
+        self.tokens = capacity.min(self.tokens + now_ns.saturating_sub(self.at_ns) as f64 * capacity / unit);
         self.at_ns = now_ns;
         self.tokens = capacity.min(self.tokens + booking.back as f64);
         self.tokens = self.tokens.min(0.0).max(self.tokens - booking.spent as f64);

@@ -36,7 +36,7 @@ async fn every_file_is_for_its_owner_only() {
 async fn the_engine_is_set_up_for_durability() {
     let dir = TempDir::new();
     let store = Store::open(&dir.url()).await.unwrap();
-    let mut tx = store.db.begin(Purpose::Read).await.unwrap();
+    let mut tx = store.db().await.unwrap().begin(Purpose::Read).await.unwrap();
     assert_eq!(tx.row("PRAGMA journal_mode", &[]).await.unwrap().text(0).unwrap(), "wal");
     for (pragma, expected) in [("PRAGMA synchronous", 2), ("PRAGMA foreign_keys", 1), ("PRAGMA busy_timeout", 5000)] {
         assert_eq!(tx.row(pragma, &[]).await.unwrap().int(0).unwrap(), expected, "{pragma}");
@@ -169,7 +169,7 @@ async fn one_changed_tool_writes_one_row() {
     }
     tools[7].changed = false;
     store.commit(Some(1), &[samples::put_tool(&tools[7])], &[samples::audit("7")]).await.unwrap();
-    let mut tx = store.db.begin(Purpose::Read).await.unwrap();
+    let mut tx = store.db().await.unwrap().begin(Purpose::Read).await.unwrap();
     let written: Vec<_> =
         tx.rows("SELECT name FROM written", &[]).await.unwrap().iter().map(|r| r.text(0).unwrap()).collect();
     assert_eq!(written, ["7"]);
@@ -181,7 +181,7 @@ async fn one_changed_tool_writes_one_row() {
 async fn a_store_that_stays_locked_is_busy() {
     let dir = TempDir::new();
     let store = Store::open(&dir.url()).await.unwrap();
-    let mut other = store.db.begin(Purpose::Write).await.unwrap();
+    let mut other = store.db().await.unwrap().begin(Purpose::Write).await.unwrap();
     other.run("UPDATE meta SET revision = 7", &[]).await.unwrap();
     assert_eq!(store.revision().await.unwrap(), 0);
     let error = store.commit(None, &[], &[]).await.unwrap_err();

@@ -4,6 +4,7 @@
 mod dir;
 mod files;
 mod kill;
+mod last_good;
 mod postgres;
 mod properties;
 mod samples;

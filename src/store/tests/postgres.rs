@@ -18,8 +18,9 @@ use super::{
         Place, check_atomic, check_audit, check_conflict, check_damaged, check_many_tools, check_newer_format,
         check_reopen, check_round_trip, check_snapshot, check_writers,
     },
+    samples,
 };
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Write};
 
 /// Where Debian puts the programs.
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
@@ -40,6 +41,7 @@ async fn postgres_keeps_the_same_promises() {
     kill::check_kills(&server.database().await.url(), 3).await;
     check_strangers(&server).await;
     check_backup(&server).await;
+    check_copy(&server).await;
     check_gone(server).await;
 }
 
@@ -58,6 +60,33 @@ async fn check_backup(server: &Server) {
     let error = store.backup_to(&server.dir.path().join("copy.db")).await.unwrap_err();
     assert!(error.to_string().contains("pg_dump"), "{error}");
     store.close().await;
+}
+
+/// There and back again, everything is as it was; a store in use is left alone.
+async fn check_copy(server: &Server) {
+    let (first, last, between) = (TempDir::new(), TempDir::new(), server.database().await);
+    let from = Store::open(&first.url()).await.unwrap();
+    let tools: Vec<_> = (0..1500).map(|n| samples::put_tool(&samples::tool("github", &format!("tool {n}")))).collect();
+    from.commit(None, &tools, &[samples::audit("one")]).await.unwrap();
+    let audits: Vec<_> = (0..1200).map(|n| samples::audit(&format!("more {n}"))).collect();
+    let objects = ["z", "a", "m"].map(|id| Write::PutObject(samples::object("key", id, "{}")));
+    from.commit(None, &objects, &audits).await.unwrap();
+    let middle = Store::open(&between.url()).await.unwrap();
+    let copied = from.copy_to(&middle).await.unwrap();
+    assert_eq!((copied.revision, copied.records, copied.audits), (2, 1503, 1201));
+    let error = from.copy_to(&middle).await.unwrap_err();
+    assert!(error.to_string().contains("is in use: it has revision 2"), "{error}");
+    middle.close().await;
+    // The copy has the key too, which is read when a store is opened.
+    let middle = Store::open(&between.url()).await.unwrap();
+    let back = Store::open(&last.url()).await.unwrap();
+    middle.copy_to(&back).await.unwrap();
+    back.close().await;
+    let back = Store::open(&last.url()).await.unwrap();
+    assert_eq!(back.state_key(), from.state_key());
+    assert!(back.load().await.unwrap() == from.load().await.unwrap());
+    assert_eq!(back.audit(0, 5000).await.unwrap(), from.audit(0, 5000).await.unwrap());
+    assert_eq!(back.commit(Some(2), &[], &[samples::audit("next")]).await.unwrap(), 3);
 }
 
 /// A server that goes away is an error for the one who asks, and not for ever.

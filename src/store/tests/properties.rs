@@ -181,7 +181,7 @@ pub(super) async fn check_writers(place: impl Place) {
 
 pub(super) async fn check_snapshot(place: impl Place) {
     let store = Store::open(&place.url()).await.unwrap();
-    let mut reading = store.db.begin(Purpose::Read).await.unwrap();
+    let mut reading = store.db().await.unwrap().begin(Purpose::Read).await.unwrap();
     let seen = reading.row("SELECT revision FROM meta", &[]).await.unwrap().int(0).unwrap();
     // A writer neither waits for the reader nor shows up in what it still reads.
     let write = [Write::PutObject(samples::object("key", "ann", "{}"))];
@@ -267,10 +267,10 @@ pub(super) async fn check_many_tools(place: impl Place) {
 pub(super) async fn check_newer_format(place: impl Place) {
     let store = Store::open(&place.url()).await.unwrap();
     store.commit(None, &[Write::PutObject(samples::object("key", "ann", "{}"))], &[]).await.unwrap();
-    store.execute("UPDATE meta SET format = 2").await;
+    store.execute("UPDATE meta SET format = 3").await;
     store.close().await;
     let error = Store::open(&place.url()).await.unwrap_err();
-    assert!(matches!(error, StoreError::NewerFormat { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerFormat { found: 3, known: 2, .. }), "{error}");
     assert!(error.to_string().contains("start the newer version again"), "{error}");
 }
 
@@ -304,7 +304,7 @@ pub(super) async fn check_damaged(place: impl Place) {
 impl Store {
     /// Runs SQL that no version of ours runs.
     pub(super) async fn execute(&self, sql: &'static str) {
-        let mut tx = self.db.begin(Purpose::Write).await.unwrap();
+        let mut tx = self.db().await.unwrap().begin(Purpose::Write).await.unwrap();
         tx.run(sql, &[]).await.unwrap();
         tx.commit().await.unwrap();
     }

@@ -9,6 +9,7 @@ use super::{
     super::{
         client::ClientError,
         dns::Resolver,
+        legacy::SessionRef,
         mock::{Act, Mock, Seen},
     },
     *,

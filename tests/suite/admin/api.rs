@@ -203,6 +203,7 @@ impl Reply {
             403 => "permission_denied",
             404 => "not_found",
             429 => "rate_limit_exceeded",
+            503 => "internal_error",
             _ => "invalid_request_error",
         };
         assert_eq!(error["type"], kind, "{}", self.body);

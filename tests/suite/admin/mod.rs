@@ -1,6 +1,6 @@
 //! The management API and its command line (contract §9), through the unix socket of the real binary.
 
-mod api;
+pub mod api;
 mod apply;
 mod bad_inputs;
 mod cli;

@@ -45,6 +45,7 @@ fn the_document_is_the_golden() {
             ("/v1/explain", "post"),
             ("/v1/audit", "get"),
             ("/v1/status", "get"),
+            ("/v1/nodes", "get"),
             ("/v1/reload", "post"),
         ] {
             for method in methods.split(' ') {
@@ -122,6 +123,8 @@ fn the_shapes_have_the_members_that_are_answered() {
         check("Check", &explained["checks"][0]);
         check("AuditRecord", &api.get("/v1/audit").await.ok()["audit"][0]);
         check("Status", &api.get("/v1/status").await.ok());
+        check("Nodes", &api.get("/v1/nodes").await.ok());
+        check("Node", &api.get("/v1/nodes").await.ok()["nodes"][0]);
         check("Reloaded", &api.act("/v1/reload").await.ok());
         check("Deleted", &api.delete("/v1/guardrails/g0").await.ok());
     });

@@ -35,6 +35,7 @@ fn every_call_over_tcp_needs_a_token_with_its_role() {
             ("GET", "/v1/keys", json!(null), 0),
             ("GET", "/v1/audit", json!(null), 0),
             ("GET", "/v1/status", json!(null), 0),
+            ("GET", "/v1/nodes", json!(null), 0),
             ("GET", "/v1/openapi.json", json!(null), 0),
             ("POST", "/v1/servers/demo/discover", json!(null), 1),
             ("POST", "/v1/servers/demo/tools/echo/approve", terms, 1),

@@ -68,6 +68,10 @@ tokens = []
 [store]
 url = "sqlite:toolgate.db"
 key = ""
+# Beyond the contract's block: what a node of a fleet needs (docs/fleet.md).
+last_good = "toolgate.last-good"
+max_age = "off"
+node = ""
 [policy]
 files = ["policy.toml"]
 [egress]
