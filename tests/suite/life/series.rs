@@ -15,8 +15,13 @@ use crate::support::{
     upstream::{Reply, Speaks, Upstream},
 };
 
-/// Series that need what a single node without it does not have.
-const ABSENT: &[&str] = &["toolgate_rate_limit_store_up"];
+/// Series that need what a single node without it does not have: Redis, PostgreSQL, issuers of tokens.
+const ABSENT: &[&str] = &[
+    "toolgate_rate_limit_store_up",
+    "toolgate_policy_store_up",
+    "toolgate_policy_store_silence_seconds",
+    "toolgate_issuer_keys",
+];
 
 /// Name, type and labels of each row of the generated reference.
 fn table() -> Vec<(String, String, Vec<String>)> {
