@@ -225,7 +225,7 @@ sections! {
         /// { issuer, jwks_url, organization, audience = "…", claim = "sub" }: a token whose claim is the id of a key of that organization
         /// is taken for that key. Without audience it must be for auth.resource.
         issuers: Vec<TokenIssuer> as List<Nested<TokenIssuer>> = Vec::new();
-        /// The gateway as clients name it: its public address with gateway.base_path, such as "https://mcp.example.com/gateway".
+        /// The gateway as clients name it: its public address with gateway.base_path, such as "https://…/gateway".
         resource: Option<String> as OrEmpty<WebAddress> = None;
     }
     /// What is written where.

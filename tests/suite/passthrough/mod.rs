@@ -144,10 +144,14 @@ fn what_is_served_is_declared() {
             let [modern, legacy] = both(&gw);
             let declared = |answer: Answer| answer.result()["capabilities"].clone();
             let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } });
-            assert_eq!(declared(modern.rpc("server/discover", json!({})).await), expected);
+            // A modern client can subscribe to changes of its list.
+            let mut subscribable = expected.clone();
+            subscribable["tools"] = json!({ "listChanged": true });
+            assert_eq!(declared(modern.rpc("server/discover", json!({})).await), subscribable);
             assert_eq!(declared(legacy.rpc("initialize", hello.clone()).await), expected);
             let tools = json!({ "tools": {} });
-            assert_eq!(declared(gw.client("ann").rpc("server/discover", json!({})).await), tools, "aggregated");
+            let subscribable = json!({ "tools": { "listChanged": true } });
+            assert_eq!(declared(gw.client("ann").rpc("server/discover", json!({})).await), subscribable, "aggregated");
             assert_eq!(declared(gw.client("ann").era(Era::Legacy).rpc("initialize", hello).await), tools, "aggregated");
         }
     });
