@@ -130,6 +130,10 @@ def interrupted(binary, folder):
     process = Process("toolgate demo", command, folder / "demo.log", {"TMPDIR": str(scratch)})
     try:
         process.await_port(port)
+        # It listens before it hears signals: whoever reads what it prints presses Ctrl-C later.
+        deadline = time.monotonic() + 60
+        while "Ctrl-C" not in process.tail() and time.monotonic() < deadline:
+            time.sleep(0.05)
         process.child.send_signal(signal.SIGINT)
         code = process.child.wait(60)
     except (RuntimeError, subprocess.TimeoutExpired) as error:
