@@ -13,7 +13,7 @@ use std::{
 };
 
 use sqlx::{
-    SqlSafeStr as _,
+    SqlSafeStr as _, SqlitePool,
     migrate::{MigrateError, Migration, MigrationType, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -120,13 +120,11 @@ impl Location {
                 .collect(),
         );
         let done = match db {
-            Db::Sqlite(pool) => migrator.run(pool).await,
+            Db::Sqlite(pool) => migrate_sqlite(&migrator, pool).await,
             Db::Postgres(pool) => migrator.run(pool).await,
         };
         match done {
             Ok(()) => Ok(()),
-            // Another process may have migrated the same store at the same moment.
-            Err(_) if self.format(db).await? == Some(FORMAT) => Ok(()),
             Err(MigrateError::VersionMissing(found)) => Err(self.newer(found)),
             Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => Err(self.cannot(error)),
             Err(error) => Err(StoreError::Open { place: self.place(), reason: error.to_string() }),
@@ -173,6 +171,15 @@ impl Location {
     fn newer(&self, found: i64) -> StoreError {
         StoreError::NewerFormat { place: self.place(), found, known: FORMAT }
     }
+}
+
+/// Migrates as the file's only writer, in one transaction: whoever opens the same file at the same moment waits, and then
+/// finds nothing left to do. (PostgreSQL's migrations take an advisory lock.)
+async fn migrate_sqlite(migrator: &Migrator, pool: &SqlitePool) -> Result<(), MigrateError> {
+    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+    migrator.run(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(())
 }
 
 fn postgres(options: &PgConnectOptions) -> Db {

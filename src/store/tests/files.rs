@@ -221,3 +221,20 @@ async fn a_backup_is_complete_while_the_store_is_in_use() {
     assert!(names.into_iter().all(|name| !name.contains("partial")));
     store.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_new_file_opened_by_many_at_once_is_one_store() {
+    for _ in 0..8 {
+        let dir = TempDir::new();
+        let opened = (0..6).map(|_| {
+            let url = dir.url();
+            tokio::spawn(async move { Store::open(&url).await })
+        });
+        let stores = futures::future::join_all(opened).await;
+        let stores: Vec<Store> = stores.into_iter().map(|store| store.unwrap().unwrap()).collect();
+        for store in &stores {
+            assert_eq!(store.state_key(), stores[0].state_key());
+            store.close().await;
+        }
+    }
+}
