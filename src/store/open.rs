@@ -176,8 +176,9 @@ impl Location {
 /// Migrates as the file's only writer, in one transaction: whoever opens the same file at the same moment waits, and then
 /// finds nothing left to do. (PostgreSQL's migrations take an advisory lock.)
 async fn migrate_sqlite(migrator: &Migrator, pool: &SqlitePool) -> Result<(), MigrateError> {
+    // `run_direct` is `run` without the trait that makes this future one that cannot be sent.
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
-    migrator.run(&mut *tx).await?;
+    migrator.run_direct(None, &mut *tx, false).await?;
     tx.commit().await?;
     Ok(())
 }
