@@ -339,6 +339,7 @@ fn a_certificate_that_goes_bad_is_upstream_unavailable() {
         let up = Upstream::new().tool("t", json!({ "type": "object" })).tls(&good).run().await;
         let gateway = Gateway::new().file("ca.pem", &good.ca_pem).server_with("demo", &up, "ca = 'ca.pem'");
         let gw = gateway.grant("ann", "demo", Read).approve_all().run().await;
+        up.next(last_of_its_connection());
         gw.client("ann").call("demo_t", json!({})).await.ok();
         for leaf in [Leaf::WrongName, Leaf::Expired] {
             up.show(&Identity::new(leaf)).await;
