@@ -46,14 +46,15 @@ fn start(once: bool, listen: Option<SocketAddr>) -> Result<(), String> {
     let token: String = (0..16).map(|_| format!("{:02x}", rand::random::<u8>())).collect();
     let runtime = tokio::runtime::Runtime::new().map_err(|why| why.to_string())?;
     let upstream = runtime.block_on(super::demo_server::start()).map_err(|why| why.to_string())?;
+    // before there is anything to leave behind: Ctrl-C ends the demo in order from here on
+    let process = server::Process::new().map_err(|why| why.to_string())?;
     let folder = Folder::make()?;
     let console = Console { listen: console, token, socket: folder.0.join("toolgate.sock") };
     let conf = write_conf(&folder.0, &upstream.url(), (gateway, ops), &console)?;
     serve::start_log(if once { LogLevel::Off } else { LogLevel::Warn }, LogFormat::Text);
-    let running = server::start(&conf).map_err(|why| why.to_string())?;
+    let Some(running) = process.start(&conf).map_err(|why| why.to_string())? else { return Ok(()) };
     let play = Play { gateway, ops, console };
     let folder_path = folder.0.clone();
-    runtime.spawn(clear_when_stopped(folder.0.clone()));
     let watcher = std::thread::spawn(move || {
         if let Err(why) = runtime.block_on(play.ready()) {
             leave(&folder_path, &format!("toolgate demo: {why}\n"), 1);
@@ -71,20 +72,6 @@ fn start(once: bool, listen: Option<SocketAddr>) -> Result<(), String> {
     drop(watcher);
     drop(folder);
     ended
-}
-
-/// Removes the folder when the process is asked to end: the gateway then exits by itself, once it is idle.
-async fn clear_when_stopped(folder: PathBuf) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    let _ = std::fs::remove_dir_all(folder);
 }
 
 /// Ends the process; the folder of the run goes with it.

@@ -6,7 +6,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _};
 
 use crate::{
     conf::{self, LogFormat, LogLevel},
-    server,
+    server::{Process, Running, StartError},
 };
 
 /// Runs the command.
@@ -15,8 +15,7 @@ pub(super) fn run(path: &Path, take_over: bool) -> ExitCode {
         start_log(loaded.conf.log.level, loaded.conf.log.format);
     }
     quiet_panics();
-    let started = if take_over { server::take_over(path) } else { server::start(path) };
-    match started.and_then(server::Running::run) {
+    match serve(path, take_over) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut err = std::io::stderr().lock();
@@ -24,6 +23,12 @@ pub(super) fn run(path: &Path, take_over: bool) -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+fn serve(path: &Path, take_over: bool) -> Result<(), StartError> {
+    let process = Process::new()?;
+    let running = if take_over { process.take_over(path)? } else { process.start(path)? };
+    running.map_or(Ok(()), Running::run)
 }
 
 /// A panic's own text may quote what was worked on, so only its place is logged.

@@ -8,10 +8,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-};
+use tokio::{signal::unix::Signal, sync::watch};
 
 use super::{Rooms, StartError, doors::OPS, fleet, notify, tls};
 use crate::{
@@ -53,11 +50,7 @@ pub(super) fn rediscover(schedule: &Arc<OnceLock<Schedule>>) -> Rediscover {
 }
 
 /// Starts what runs without a listener.
-///
-/// # Errors
-/// The system refuses a signal handler.
-pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
-    let hangups = signal(SignalKind::hangup())?;
+pub(super) async fn start(rooms: &Arc<Rooms>, (hangups, rotations): (Signal, Signal)) {
     resolve_all(rooms).await;
     let servers = asked(rooms).await;
     let settings = Settings {
@@ -75,8 +68,7 @@ pub(super) async fn start(rooms: &Arc<Rooms>) -> Result<(), StartError> {
     if rooms.control.is_in_a_fleet() {
         tokio::spawn(fleet::keep_up(Arc::clone(rooms)));
     }
-    tokio::spawn(reopen_on_usr1(Arc::clone(rooms)));
-    Ok(())
+    tokio::spawn(reopen_on_usr1(Arc::clone(rooms), rotations));
 }
 
 /// Opens what operators use, once nobody else answers there, and tells the service manager how it goes.
@@ -241,9 +233,8 @@ async fn take_all(rooms: &Rooms) -> Result<Reloaded, Rejected> {
     Ok(done)
 }
 
-async fn reopen_on_usr1(rooms: Arc<Rooms>) {
-    let Ok(mut signals) = signal(SignalKind::user_defined1()) else { return };
-    while signals.recv().await.is_some() {
+async fn reopen_on_usr1(rooms: Arc<Rooms>, mut rotations: Signal) {
+    while rotations.recv().await.is_some() {
         rooms.log.reopen();
     }
 }

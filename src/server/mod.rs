@@ -19,11 +19,12 @@ use std::{
 
 use pingora::server::{RunArgs, Server};
 use thiserror::Error;
-use tokio::{net::UnixStream, runtime::Runtime, sync::watch};
+use tokio::{net::UnixStream, runtime::Runtime, signal::unix::Signal, sync::watch};
 
 use self::{
     doors::Doors,
     notify::Pulse,
+    signals::Signals,
     tls::Identities,
     upgrade::{Predecessor, Program},
 };
@@ -94,6 +95,8 @@ pub struct Running {
     runtime: Runtime,
     server: Server,
     stop: signals::Stop,
+    /// SIGHUP and SIGUSR1.
+    requests: (Signal, Signal),
     ended: mpsc::Receiver<End>,
     rooms: Arc<Rooms>,
     /// The process that this one takes over from.
@@ -106,7 +109,7 @@ impl Running {
     /// # Errors
     /// [`StartError::Listen`]: a listener died.
     pub fn run(self) -> Result<(), StartError> {
-        let Self { runtime, server, stop, ended, rooms, predecessor } = self;
+        let Self { runtime, server, stop, requests, ended, rooms, predecessor } = self;
         // A process that takes over accepts nothing before the one before it lets go.
         let (open, opened) = mpsc::channel();
         std::thread::Builder::new().name("pingora".to_owned()).spawn(move || {
@@ -115,6 +118,7 @@ impl Running {
             }
         })?;
         runtime.spawn(async move {
+            background::start(&rooms, requests).await;
             let taken = match predecessor {
                 Some(predecessor) => upgrade::take_over(Arc::clone(&rooms), predecessor).await,
                 None => Ok(true),
@@ -216,51 +220,86 @@ fn shared_sessions(conf: &Conf) -> Result<Option<SharedSessions>, StartError> {
     shared.map(Some).map_err(|why| StartError::Faults(format!("`rate_limits.url` cannot be used: {why}")))
 }
 
-/// Reads the conf, publishes the first policy, binds the listeners and starts discovery.
-///
-/// # Errors
-/// [`StartError`]
-pub fn start(path: &Path) -> Result<Running, StartError> {
-    begin(path, (Doors::default(), None))
+/// A process that is to be a gateway: its control runtime, which hears signals from now on.
+#[derive(Debug)]
+pub struct Process {
+    started: Instant,
+    runtime: Runtime,
+    signals: Signals,
 }
 
-/// As [`start`], in the place of the running gateway whose socket is this process's standard input.
-///
-/// # Errors
-/// [`StartError`]; the other one goes on.
-pub fn take_over(path: &Path) -> Result<Running, StartError> {
-    let (doors, predecessor) = upgrade::receive()?;
-    begin(path, (doors, Some(predecessor)))
-}
+impl Process {
+    /// Starts the runtime and hears signals: none of them kills the process any more.
+    ///
+    /// # Errors
+    /// [`StartError::Runtime`]
+    pub fn new() -> Result<Self, StartError> {
+        let started = Instant::now();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("toolgate-control")
+            .enable_all()
+            .build()?;
+        let signals = runtime.block_on(async { Signals::hear() })?;
+        Ok(Self { started, runtime, signals })
+    }
 
-fn begin(path: &Path, (handed, predecessor): (Doors, Option<Predecessor>)) -> Result<Running, StartError> {
-    let started = Instant::now();
-    let loaded = conf::load(path)
-        .into_loaded()
-        .map_err(|rejected| StartError::Faults(rejected.sources.render(&rejected.faults)))?;
-    let doors = handed.open(&loaded.conf)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("toolgate-control")
-        .enable_all()
-        .build()?;
-    let (ends, ended) = mpsc::channel();
-    let (rooms, gateway) = runtime.block_on(furnish((path, loaded), doors, (started, Vitals::new(ends))))?;
-    let server = listen::data_plane(&rooms, &gateway)?;
-    let rooms = Arc::new(rooms);
-    let stop = runtime.block_on(async {
-        let stop = signals::hear(&rooms)?;
-        rooms.ready.published();
-        if predecessor.is_none() {
-            // first, so that `/livez` and `/readyz` answer while the rest comes up
-            background::open_ops(&rooms)?;
-        } else {
-            rooms.ready.bound();
-        }
-        background::start(&rooms).await?;
-        Ok::<_, StartError>(stop)
-    })?;
-    Ok(Running { runtime, server, stop, ended, rooms, predecessor })
+    /// Reads the conf, binds the listeners and publishes the first policy. None: a signal ended it meanwhile.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub fn start(self, path: &Path) -> Result<Option<Running>, StartError> {
+        self.begin(path, (Doors::default(), None))
+    }
+
+    /// As [`Process::start`], in the place of the running gateway whose socket is this process's standard input.
+    ///
+    /// # Errors
+    /// [`StartError`]; the other one goes on.
+    pub fn take_over(self, path: &Path) -> Result<Option<Running>, StartError> {
+        let (doors, predecessor) = upgrade::receive()?;
+        self.begin(path, (doors, Some(predecessor)))
+    }
+
+    fn begin(
+        self,
+        path: &Path,
+        (handed, predecessor): (Doors, Option<Predecessor>),
+    ) -> Result<Option<Running>, StartError> {
+        let Self { started, runtime, signals: Signals { mut ends, hangups, rotations } } = self;
+        let loaded = conf::load(path)
+            .into_loaded()
+            .map_err(|rejected| StartError::Faults(rejected.sources.render(&rejected.faults)))?;
+        let doors = handed.open(&loaded.conf)?;
+        let (tell_end, ended) = mpsc::channel();
+        let furnished = runtime.block_on(async {
+            // a store that does not answer may hold this up for long
+            tokio::select! {
+                biased;
+                () = ends.recv() => None,
+                furnished = furnish((path, loaded), doors, (started, Vitals::new(tell_end))) => Some(furnished),
+            }
+        });
+        let Some((rooms, gateway)) = furnished.transpose()? else {
+            tracing::info!("stopped before it served");
+            runtime.shutdown_background();
+            return Ok(None);
+        };
+        let server = listen::data_plane(&rooms, &gateway)?;
+        let rooms = Arc::new(rooms);
+        let stop = runtime.block_on(async {
+            let stop = signals::end_by(ends, &rooms);
+            rooms.ready.published();
+            if predecessor.is_none() {
+                // first, so that `/livez` and `/readyz` answer while the rest comes up
+                background::open_ops(&rooms)?;
+            } else {
+                rooms.ready.bound();
+            }
+            Ok::<_, StartError>(stop)
+        })?;
+        Ok(Some(Running { runtime, server, stop, requests: (hangups, rotations), ended, rooms, predecessor }))
+    }
 }
 
 /// Publishes the first policy, and makes all that the process's rooms share.

@@ -1,7 +1,7 @@
 //! How the process ends, told by a signal or after an upgrade: readiness off, listeners closed, running calls finished or refused, then out (contract §1 `/readyz`, §10 `drain`).
 //!
-//! A second signal ends the wait: what still runs is refused at once. The signals are heard on the control runtime from the start, so that
-//! one that comes while the gateway starts is not lost.
+//! A second signal ends the wait: what still runs is refused at once. The signals are heard before the first socket is bound: who finds a
+//! door open finds a process that ends as it should.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -45,24 +45,47 @@ impl ShutdownSignalWatch for Stop {
     }
 }
 
-/// Starts to hear SIGTERM and SIGINT.
-///
-/// # Errors
-/// The system refuses a signal handler.
-pub(super) fn hear(rooms: &Arc<Rooms>) -> io::Result<Stop> {
-    let signals = Both { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
-    let (tell, told) = watch::channel(false);
-    tokio::spawn(end(Arc::clone(rooms), signals, tell));
-    Ok(Stop(told))
+/// The signals that the process hears. From when this is made none of them kills it; one that nobody waits for yet is kept.
+#[derive(Debug)]
+pub(super) struct Signals {
+    pub(super) ends: Ends,
+    /// SIGHUP.
+    pub(super) hangups: Signal,
+    /// SIGUSR1.
+    pub(super) rotations: Signal,
 }
 
-struct Both {
+impl Signals {
+    /// Starts to hear them.
+    ///
+    /// # Errors
+    /// The system refuses a signal handler.
+    pub(super) fn hear() -> io::Result<Self> {
+        Ok(Self {
+            ends: Ends { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? },
+            hangups: signal(SignalKind::hangup())?,
+            rotations: signal(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+/// Lets the signals, or an upgrade, end the process.
+pub(super) fn end_by(ends: Ends, rooms: &Arc<Rooms>) -> Stop {
+    let (tell, told) = watch::channel(false);
+    tokio::spawn(end(Arc::clone(rooms), ends, tell));
+    Stop(told)
+}
+
+/// SIGTERM and SIGINT.
+#[derive(Debug)]
+pub(super) struct Ends {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Both {
-    async fn recv(&mut self) {
+impl Ends {
+    /// Returns when either came.
+    pub(super) async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -70,7 +93,7 @@ impl Both {
     }
 }
 
-async fn end(rooms: Arc<Rooms>, mut signals: Both, tell: watch::Sender<bool>) {
+async fn end(rooms: Arc<Rooms>, mut signals: Ends, tell: watch::Sender<bool>) {
     let mut succeeded = rooms.vitals.succeeded.subscribe();
     let settle = tokio::select! {
         () = signals.recv() => SETTLE,

@@ -8,12 +8,13 @@ use crate::support::{
     Faults,
     answer::Era,
     client::{BOTH, Client},
-    eventually,
+    eventually, free_port,
     gateway::{Gateway, Gw},
     policy::Access::Read,
     run,
     tls::{Identity, Leaf},
     upstream::{Form, Reply, Speaks, Up, Upstream},
+    within,
 };
 
 /// Longer than any wait of a test: what ends sooner did not wait for it.
@@ -296,12 +297,55 @@ fn a_socket_that_a_dead_gateway_left_is_used_again() {
 #[test]
 fn a_signal_that_comes_while_it_starts_is_not_lost() {
     run(async {
-        // discovery waits for this server, so that the gateway is not ready yet
-        let up = Upstream::new().form(Form::Json).tool("echo", json!({ "type": "object" })).run().await;
-        up.list_with(Some(Reply::raw("${stall}")));
-        let gw = Gateway::new().server("demo", &up).grant("ann", "demo", Read).start();
-        up.until("tools/list").await;
-        gw.signal("TERM");
-        assert_eq!(gw.until_ended().await, Some(0));
+        let mut faults = Faults::default();
+        let rows: &[&[&str]] = &[&["TERM"], &["INT"], &["HUP", "USR1", "TERM"]];
+        for signals in rows {
+            let before_the_policy = async {
+                // a store that takes connections and never says a word: the listeners are bound, and nothing else is there yet
+                let store = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let url = format!("postgres://gate@{}/gate", store.local_addr().unwrap());
+                let gw = Gateway::new().conf(&format!("[store]\nurl = '{url}'")).start();
+                let _asking = within("the store is asked", store.accept()).await.unwrap();
+                gw.nobody().connect().await.expect("its door is open");
+                signals.iter().for_each(|signal| gw.signal(signal));
+                assert_eq!(gw.until_ended().await, Some(0), "{}", gw.log_text());
+            };
+            faults.row(format!("{signals:?} before the policy"), before_the_policy).await;
+            let before_it_is_ready = async {
+                let up = Upstream::new().form(Form::Json).tool("echo", json!({ "type": "object" })).run().await;
+                up.list_with(Some(Reply::raw("${stall}")));
+                let gw = Gateway::new().server("demo", &up).grant("ann", "demo", Read).start();
+                up.until("tools/list").await;
+                signals.iter().for_each(|signal| gw.signal(signal));
+                assert_eq!(gw.until_ended().await, Some(0), "{}", gw.log_text());
+            };
+            faults.row(format!("{signals:?} before it is ready"), before_it_is_ready).await;
+        }
+        faults.assert_none(2 * rows.len());
+    });
+}
+
+#[test]
+fn a_demo_that_is_interrupted_as_soon_as_it_listens_leaves_nothing_behind() {
+    run(async {
+        for signal in ["INT", "TERM"] {
+            let folder = std::env::temp_dir().join(format!("toolgate-life-demo-{}-{signal}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
+            let mut demo = tokio::process::Command::new(env!("CARGO_BIN_EXE_toolgate"))
+                .args(["demo", "--listen", &address.to_string()])
+                .env("TMPDIR", &folder)
+                .stdout(std::process::Stdio::null())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap();
+            let connect = async || tokio::net::TcpStream::connect(address).await.ok();
+            drop(eventually("the demo listens", connect).await);
+            let pid = demo.id().unwrap().to_string();
+            let sent = tokio::process::Command::new("kill").arg(format!("-{signal}")).arg(pid).status().await;
+            assert!(sent.unwrap().success());
+            assert_eq!(within("the demo ends", demo.wait()).await.unwrap().code(), Some(0), "{signal}");
+            std::fs::remove_dir(&folder).expect("an empty folder");
+        }
     });
 }
