@@ -5,9 +5,11 @@
 //!
 //! Floor 2. Spans are made at the end of a request from what is known then, and queued for a thread that exports them in batches: a call
 //! waits for nobody, and spans that find no room are dropped. No argument, result or key is in them. A span goes on the caller's trace
-//! (`_meta.traceparent`, W3C trace context) where it was read, and the caller decides whether it is sampled; other requests begin a trace.
+//! where it named one, and the caller decides whether it is sampled; other requests begin a trace.
 
 use std::{net::IpAddr, time::Duration};
+
+use crate::model::trace::TraceContext;
 
 /// What is told of a request at its end.
 #[derive(Clone, Debug)]
@@ -28,8 +30,8 @@ pub struct Told<'r> {
     pub request_id: &'r str,
     /// The key's id.
     pub key_id: Option<&'r str>,
-    /// The caller's `traceparent`, well-formed.
-    pub parent: Option<&'r str>,
+    /// The trace that it is on, if that is known.
+    pub trace: Option<&'r TraceContext>,
     /// The whole request.
     pub total: Duration,
     /// Its call, if it was sent.
@@ -42,7 +44,7 @@ pub struct CallTold<'r> {
     /// From the call going out to the end of its answer.
     pub took: Duration,
     /// Which the server was told as the parent of its own spans.
-    pub span_id: [u8; 8],
+    pub span_id: u64,
     /// The protocol revision that the server is spoken to in.
     pub revision: &'static str,
     /// Host of the server.
@@ -68,6 +70,12 @@ impl Traces {
         Ok(Self {})
     }
 
+    /// None: nobody would see it.
+    #[must_use]
+    pub const fn begin(&self) -> Option<TraceContext> {
+        None
+    }
+
     /// Nothing.
     pub fn record<'r>(&self, _tell: impl FnOnce() -> Told<'r>) {}
 
@@ -87,6 +95,12 @@ impl Traces {
             .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
         let exporter = if asked { Some(otlp::Exporter::start()?) } else { None };
         Ok(Self { exporter })
+    }
+
+    /// A new trace for a request whose caller named none, if it is to be recorded.
+    #[must_use]
+    pub fn begin(&self) -> Option<TraceContext> {
+        self.exporter.as_ref().map(|_| TraceContext::begin(rand::random()))
     }
 
     /// Queues the spans of a request; what is told is not even asked for when nobody exports it.
@@ -117,7 +131,7 @@ mod otlp {
         trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor},
     };
 
-    use super::Told;
+    use super::{Told, TraceContext};
 
     #[derive(Debug)]
     pub(super) struct Exporter {
@@ -149,19 +163,19 @@ mod otlp {
         }
 
         pub(super) fn record(&self, told: &Told<'_>) {
-            let (trace, parent, flags) = told
-                .parent
-                .and_then(parse)
-                .unwrap_or_else(|| (TraceId::from(rand::random::<u128>()), SpanId::INVALID, TraceFlags::SAMPLED));
-            if !flags.is_sampled() {
+            let begun = TraceContext::begin(rand::random());
+            let context = told.trace.unwrap_or(&begun);
+            if !context.is_sampled() {
                 return;
             }
+            let (trace, parent) = (TraceId::from(context.trace), SpanId::from(context.parent));
+            let flags = TraceFlags::SAMPLED;
             let own = SpanId::from(rand::random::<u64>());
             let now = SystemTime::now();
             let server = Place { trace, flags, span: own, parent, is_remote: true };
             self.end_span(server, told, (SpanKind::Server, now - told.total, now), attributes(told));
             if let Some(call) = &told.call {
-                let span = SpanId::from_bytes(call.span_id);
+                let span = SpanId::from(call.span_id);
                 let place = Place { trace, flags, span, parent: own, is_remote: false };
                 let mut attributes = subject(told);
                 attributes.push(KeyValue::new("mcp.protocol.version", call.revision));
@@ -232,14 +246,5 @@ mod otlp {
         all.extend(told.client.map(|address| KeyValue::new("client.address", address.to_string())));
         all.extend(told.key_id.map(|id| KeyValue::new("toolgate.key_id", id.to_owned())));
         all
-    }
-
-    /// Trace, parent span and flags of a well-formed `traceparent`.
-    fn parse(parent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
-        let mut parts = parent.split('-').skip(1);
-        let trace = TraceId::from_hex(parts.next()?).ok()?;
-        let span = SpanId::from_hex(parts.next()?).ok()?;
-        let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
-        Some((trace, span, TraceFlags::new(flags) & TraceFlags::SAMPLED))
     }
 }

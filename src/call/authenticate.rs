@@ -102,21 +102,27 @@ pub fn key<'s>(snapshot: &'s Snapshot, digest: &KeyDigest, now: Now) -> Result<&
 /// not an address ends the walk at the proxy that added it.
 #[must_use]
 pub fn client_address(headers: &HeaderMap, peer: IpAddr, trusted_proxies: &[IpNet]) -> IpAddr {
-    let trusted = |address: &IpAddr| trusted_proxies.iter().any(|net| net.contains(address));
     let mut address = peer.to_canonical();
-    if trusted_proxies.is_empty() || !trusted(&address) {
+    if !is_trusted(address, trusted_proxies) {
         return address;
     }
     for line in headers.get_all("x-forwarded-for").iter().rev() {
         for entry in line.to_str().unwrap_or("").rsplit(',') {
             let Ok(next) = entry.trim().parse::<IpAddr>() else { return address };
             address = next.to_canonical();
-            if !trusted(&address) {
+            if !is_trusted(address, trusted_proxies) {
                 return address;
             }
         }
     }
     address
+}
+
+/// Whether what a peer says of others is believed.
+#[must_use]
+pub fn is_trusted(peer: IpAddr, trusted_proxies: &[IpNet]) -> bool {
+    let peer = peer.to_canonical();
+    trusted_proxies.iter().any(|net| net.contains(&peer))
 }
 
 /// Address, key, organization, project, plan and subscription, in that order.

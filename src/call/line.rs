@@ -13,12 +13,15 @@ use super::{
     listen::{self, Listen},
     meta::{Meta, meta},
     parse::{self, Message, Request},
-    pass, resolve, throttle,
+    pass, resolve,
+    subject::Subject,
+    throttle, trace,
 };
 use crate::{
     model::{
         jsonrpc::{Document, Spanned},
         mcp::{Era, HEADER_PARAM_PREFIX, Revision},
+        trace::TraceContext,
     },
     policy::{
         guard::CredentialMask,
@@ -63,6 +66,8 @@ pub struct Asked {
     pub passed: bool,
     /// What guardrails found in a request that was refused.
     pub notes: Vec<Note>,
+    /// The caller's trace: before the message is read, what the head says.
+    pub trace: Option<TraceContext>,
 }
 
 /// What becomes of a request that nothing refused.
@@ -125,55 +130,6 @@ pub(super) fn access(caller: &Caller<'_>, server: &ServerPolicy) -> Result<Optio
     server.users.as_ref().map(|users| users.access(caller.user).map(Arc::clone)).transpose()
 }
 
-/// What a server is asked for.
-#[derive(Clone, Debug)]
-pub enum Subject {
-    /// A call of a tool.
-    Tool(Arc<ToolPolicy>),
-    /// A request that is passed through.
-    Passed {
-        /// Its method.
-        method: &'static pass::Method,
-        /// What `Mcp-Name` says, if the method has one.
-        name: Option<String>,
-    },
-}
-
-impl Subject {
-    /// The method, as on the wire.
-    #[must_use]
-    pub const fn method(&self) -> &'static str {
-        match self {
-            Self::Tool(_) => "tools/call",
-            Self::Passed { method, .. } => method.name,
-        }
-    }
-
-    /// What `Mcp-Name` says to the server.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        match self {
-            Self::Tool(tool) => Some(&tool.name),
-            Self::Passed { name, .. } => name.as_deref(),
-        }
-    }
-
-    /// What engines and logs call it: the tool's own name, or the method.
-    #[must_use]
-    pub fn title(&self) -> &str {
-        self.name().unwrap_or_else(|| self.method())
-    }
-
-    /// Whether it may be answered `input_required`.
-    #[must_use]
-    pub const fn is_multi_round(&self) -> bool {
-        match self {
-            Self::Tool(_) => true,
-            Self::Passed { method, .. } => method.multi_round,
-        }
-    }
-}
-
 /// A call that may be sent: the only thing that becomes bytes upstream.
 #[derive(Debug)]
 pub struct Admitted {
@@ -203,6 +159,7 @@ pub fn admit(caller: &Caller<'_>, head: &HeaderMap, body: &[u8], asked: &mut Ask
     asked.era = Some(request.era);
     asked.revision = Some(request.revision);
     asked.method = method_label(request.method);
+    asked.trace = trace::of_message(&request, asked.trace.take());
     headers::agree(head, &request)?;
     let settings = &caller.snapshot.settings;
     match (request.method, request.era) {

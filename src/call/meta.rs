@@ -1,10 +1,6 @@
 //! What a call says besides name and arguments: an allow-list of `_meta`, and the members of a multi-round trip.
 
-use super::{
-    line::{Caller, Subject},
-    parse::Request,
-    seal,
-};
+use super::{line::Caller, parse::Request, seal, subject::Subject};
 use crate::{
     model::{
         jsonrpc::Kind,
@@ -19,10 +15,6 @@ use crate::{
 pub struct Meta {
     /// `_meta.progressToken`
     pub progress_token: Option<Vec<u8>>,
-    /// `_meta.traceparent`, well-formed.
-    pub traceparent: Option<String>,
-    /// `_meta.tracestate`
-    pub tracestate: Option<String>,
     /// The caller's capabilities, a modern caller's only.
     pub capabilities: Option<Vec<u8>>,
     /// `requestState`, opened.
@@ -58,9 +50,6 @@ pub(super) fn meta(
             }
             meta.progress_token = Some(token.raw().to_vec());
         }
-        let text = |name: &str| sent.node.get(name).and_then(|node| node.as_str()).map(str::to_owned);
-        meta.traceparent = text("traceparent").filter(|value| is_traceparent(value));
-        meta.tracestate = text("tracestate").filter(|value| meta.traceparent.is_some() && value.len() <= 512);
         if request.era == Era::Modern {
             meta.capabilities = sent.get(META_CLIENT_CAPABILITIES).map(|c| c.raw().to_vec());
         }
@@ -81,15 +70,4 @@ pub(super) fn meta(
         }
     }
     Ok(meta)
-}
-
-/// W3C trace context, version 00 and the two ids not all zero.
-fn is_traceparent(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('-').collect();
-    let hex = |part: &str, len: usize| {
-        part.len() == len && part.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
-    };
-    matches!(parts.as_slice(), [version, trace, span, flags]
-        if *version != "ff" && hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2)
-            && trace.bytes().any(|c| c != b'0') && span.bytes().any(|c| c != b'0'))
 }

@@ -22,10 +22,13 @@ pub mod resolve;
 pub mod rewrite;
 pub mod route;
 pub mod seal;
+mod subject;
 pub mod throttle;
+pub mod trace;
 
-pub use line::{Admission, Admitted, Asked, Caller, Charged, Checked, Subject, Unpaid, admit, charge};
+pub use line::{Admission, Admitted, Asked, Caller, Charged, Checked, Unpaid, admit, charge};
 pub use meta::Meta;
+pub use subject::Subject;
 
 /// The time of a decision, as handed in by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

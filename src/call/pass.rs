@@ -5,10 +5,11 @@
 
 use super::{
     input::{self, Screened},
-    line::{Caller, Checked, Subject, access},
+    line::{Caller, Checked, access},
     meta::meta,
     parse::Request,
     rewrite::apply,
+    subject::Subject,
 };
 use crate::{
     model::{

@@ -125,7 +125,7 @@ sections! {
         console: String as Text = "the Toolgate console".into();
         /// Browser origins that may call, as in an Origin header: `"https://app.example.com"`. Any other Origin is refused.
         allowed_origins: Vec<String> as List<Origins> = Vec::new();
-        /// Networks of the proxies whose forwarded headers are believed: "10.0.0.0/8", or one address.
+        /// Networks of the proxies whose X-Forwarded-For and traceparent are believed: "10.0.0.0/8", or one address.
         trusted_proxies: Vec<IpNet> as List<Net> = Vec::new();
         /// Worker threads; 0: one per core.
         threads: u32 as Count<0, 1024> = 0, restart;

@@ -10,4 +10,5 @@ pub mod name;
 pub mod pin;
 pub mod records;
 pub mod sse;
+pub mod trace;
 pub mod units;

@@ -22,7 +22,7 @@ use crate::{
         Admission, Asked, Caller, Charged, Checked, Now, admit, attribution, authenticate, charge,
         listen::Listen,
         route::{self, Endpoint},
-        throttle,
+        throttle, trace,
     },
     policy::snapshot::{KeyPolicy, Snapshot, ViewServer},
     refusal::{Refusal, Side},
@@ -98,6 +98,7 @@ impl Gateway {
         let caller = Caller { snapshot, key: &key, granted, user: ctx.attribution.user() };
         let admission = caught(|| admit(&caller, &session.req_header().headers, &body, &mut asked));
         ctx.asked = asked;
+        ctx.asked.trace = ctx.asked.trace.take().or_else(|| self.0.traces.begin());
         ctx.notes.append(&mut ctx.asked.notes);
         let admission = match admission {
             Some(admission) => admission,
@@ -148,6 +149,7 @@ impl Gateway {
         let peer = session.client_addr().and_then(|a| a.as_inet()).map_or(IpAddr::from([127, 0, 0, 1]), |a| a.ip());
         let client = authenticate::client_address(&head.headers, peer, &settings.trusted_proxies);
         ctx.client_ip = Some(client);
+        ctx.asked.trace = trace::of_head(&head.headers, peer, &settings.trusted_proxies);
         let proof = authenticate::proof(snapshot, &head.headers, now);
         let token = match proof.clone().and_then(|proof| authenticate::holder(snapshot, &proof, now)) {
             Ok(token) => token,
@@ -239,11 +241,14 @@ impl Gateway {
             }
         })?;
         let our_id = legacy::next_id();
+        let span_id = rand::random();
         signals.set_deadline(deadline);
         ctx.call = Call::Sent(Box::new(Sent {
             our_id,
             our_id_text: our_id.to_string(),
             nonce: rand::random(),
+            span_id,
+            trace: ctx.asked.trace.as_ref().map(|trace| trace.below(span_id)),
             body: bytes::Bytes::new(),
             spoken: None,
             renewed: false,

@@ -22,7 +22,7 @@ use crate::{
         input::{Asking, Note},
     },
     metrics::Metrics,
-    model::id::RequestId,
+    model::{id::RequestId, trace::TraceContext},
     policy::{
         live::Live,
         snapshot::{KeyPolicy, Settings, Snapshot},
@@ -152,6 +152,10 @@ pub(super) struct Sent {
     pub(super) our_id: OurId,
     pub(super) our_id_text: String,
     pub(super) nonce: [u8; 12],
+    /// The span that the server is told to be the parent of its own.
+    pub(super) span_id: u64,
+    /// Where on the caller's trace, or on one of ours, the server is: below that span.
+    pub(super) trace: Option<TraceContext>,
     /// The body that was checked.
     pub(super) body: Bytes,
     /// How the server is spoken to in this call; renewed at most once.
@@ -173,13 +177,6 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// The span that the server is told to be its parent.
-    pub(super) fn span_id(&self) -> [u8; 8] {
-        let mut id = [0; 8];
-        id.iter_mut().zip(self.nonce).for_each(|(to, from)| *to = from);
-        id
-    }
-
     /// Whether what came back so far says that a legacy session which went along is gone.
     pub(super) fn lost_session(&self) -> bool {
         let went_along = self.spoken.as_ref().is_some_and(|spoken| spoken.session().is_some());

@@ -70,7 +70,7 @@ fn told<'c>(ctx: &'c Context, outcome: &'c str, total: Duration) -> Told<'c> {
         let endpoint = &sent.admitted.checked.server.upstream.target.endpoint;
         Some(CallTold {
             took: sent.sent_at?.elapsed(),
-            span_id: sent.span_id(),
+            span_id: sent.span_id,
             revision: sent.spoken.as_ref()?.revision.as_str(),
             host: &endpoint.host,
             port: endpoint.port,
@@ -85,7 +85,7 @@ fn told<'c>(ctx: &'c Context, outcome: &'c str, total: Duration) -> Told<'c> {
         client: ctx.client_ip,
         request_id: &ctx.request_id,
         key_id: ctx.key.as_ref().map(|key| &*key.id),
-        parent: sent.and_then(|sent| sent.admitted.checked.meta.traceparent.as_deref()),
+        trace: ctx.asked.trace.as_ref(),
         total,
         call,
     }

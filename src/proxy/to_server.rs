@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     call::Subject,
-    model::id::encode_hex,
     refusal::{Refusal, Unavailable},
     upstream::{
         Upstream,
@@ -86,11 +85,13 @@ impl Gateway {
             credential: checked.target().credential.headers(),
         };
         let mut failed = None;
-        envelope::put_headers(&headers, &mut |name, value| {
+        let mut put = |name: &str, value: &[u8]| {
             if let Err(error) = head.insert_header(name.to_owned(), value) {
                 failed = Some(error);
             }
-        });
+        };
+        envelope::put_trace(sent.trace.as_ref(), &mut |name, text| put(name, text.as_bytes()));
+        envelope::put_headers(&headers, &mut put);
         if let Some(error) = failed {
             return Err(error);
         }
@@ -126,11 +127,9 @@ fn body(sent: &Sent) -> Vec<u8> {
     let checked = &sent.admitted.checked;
     let meta = &checked.meta;
     let Some(spoken) = &sent.spoken else { return Vec::new() };
-    let traceparent = meta.traceparent.as_deref().map(|parent| child_of(parent, sent.span_id()));
     let call = CallMeta {
         progress_token: meta.progress_token.as_deref(),
-        traceparent: traceparent.as_deref(),
-        tracestate: meta.tracestate.as_deref(),
+        trace: sent.trace.as_ref(),
         client_capabilities: meta.capabilities.as_deref(),
         request_state: meta.request_state.as_deref(),
         input_responses: meta.input_responses.as_deref(),
@@ -141,16 +140,6 @@ fn body(sent: &Sent) -> Vec<u8> {
             envelope::request_body(spoken.revision, sent.our_id, method.name, &checked.arguments, &call)
         }
     }
-}
-
-/// The caller's trace goes on with a span of our own as the parent of the server's (W3C trace context).
-fn child_of(parent: &str, span: [u8; 8]) -> String {
-    let mut parts: Vec<&str> = parent.split('-').collect();
-    let span = encode_hex(&span);
-    if let Some(part) = parts.get_mut(2) {
-        *part = &span;
-    }
-    parts.join("-")
 }
 
 /// What a session that could not be opened means for the call, which was not sent.

@@ -15,6 +15,7 @@ use crate::model::{
         Era, HEADER_METHOD, HEADER_NAME, HEADER_PARAM_PREFIX, HEADER_PROTOCOL_VERSION, HEADER_SESSION_ID,
         META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_PROTOCOL_VERSION, Revision,
     },
+    trace::TraceContext,
 };
 
 /// The name under which the gateway introduces itself to servers.
@@ -49,10 +50,8 @@ impl fmt::Display for OurId {
 pub struct CallMeta<'a> {
     /// `_meta.progressToken`, raw JSON: a string or an integer.
     pub progress_token: Option<&'a [u8]>,
-    /// `_meta.traceparent`; modern servers only.
-    pub traceparent: Option<&'a str>,
-    /// `_meta.tracestate`; modern servers only.
-    pub tracestate: Option<&'a str>,
+    /// `_meta.traceparent` and `_meta.tracestate`; modern servers only.
+    pub trace: Option<&'a TraceContext>,
     /// `_meta` client capabilities, raw JSON object; none: `{}`. Modern servers only.
     pub client_capabilities: Option<&'a [u8]>,
     /// `requestState` of a multi-round-trip retry, raw JSON string, opened. Modern servers only.
@@ -197,6 +196,15 @@ pub fn put_headers(headers: &Headers<'_>, put: &mut dyn FnMut(&str, &[u8])) {
     }
 }
 
+/// Hands the names and values of a trace to `put`: the same as members of `_meta` and, to servers of both eras, as headers.
+pub fn put_trace(trace: Option<&TraceContext>, put: &mut dyn FnMut(&str, &str)) {
+    let Some(trace) = trace else { return };
+    put("traceparent", &trace.to_string());
+    if let Some(state) = &trace.state {
+        put("tracestate", state);
+    }
+}
+
 /// `text` as a header value: as it is where that is unambiguous, else `=?base64?…?=` (2026-07-28 transports, "Value Encoding").
 #[must_use]
 pub fn header_text(text: &str) -> Cow<'_, str> {
@@ -270,14 +278,12 @@ fn write_modern_meta(out: &mut Vec<u8>, meta: &CallMeta<'_>) {
         out.push(b',');
         member(out, "progressToken", token);
     }
-    for (name, text) in [("traceparent", meta.traceparent), ("tracestate", meta.tracestate)] {
-        if let Some(text) = text {
-            out.push(b',');
-            write_string(out, name);
-            out.push(b':');
-            write_string(out, text);
-        }
-    }
+    put_trace(meta.trace, &mut |name, text| {
+        out.push(b',');
+        write_string(out, name);
+        out.push(b':');
+        write_string(out, text);
+    });
     out.push(b'}');
 }
 

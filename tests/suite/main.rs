@@ -48,3 +48,4 @@ mod screening;
 mod sealed;
 mod subscriptions;
 mod tidy;
+mod trace_context;

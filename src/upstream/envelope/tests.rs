@@ -35,10 +35,11 @@ fn arguments_are_spliced_byte_for_byte() {
 
 #[test]
 fn call_bodies_have_the_shape_of_their_era() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let trace = TraceContext::read(PARENT, Some("x=\"y"));
     let full = CallMeta {
         progress_token: Some(b"\"p\""),
-        traceparent: Some("00-a-b-01"),
-        tracestate: Some("x=\"y"),
+        trace: trace.as_ref(),
         client_capabilities: Some(br#"{"elicitation":{}}"#),
         request_state: Some(br#""s\u0041""#),
         input_responses: Some(br#"{"k":{"action":"accept"}}"#),
@@ -52,7 +53,7 @@ fn call_bodies_have_the_shape_of_their_era() {
         Revision::MODERN,
         &full,
         json!({"name": "t", "arguments": {}, "requestState": "sA", "inputResponses": {"k": {"action": "accept"}},
-            "_meta": meta(json!({"progressToken": "p", "traceparent": "00-a-b-01", "tracestate": "x=\"y",
+            "_meta": meta(json!({"progressToken": "p", "traceparent": PARENT, "tracestate": "x=\"y",
                 META_CLIENT_CAPABILITIES: {"elicitation": {}}}))}),
     );
     check(Revision::V2025_11_25, &CallMeta::default(), json!({"name": "t", "arguments": {}}));

@@ -86,6 +86,7 @@ fn a_request_and_its_call_are_spans_on_the_callers_trace() {
         let answer = call(TRACE, "01").await;
         answer.ok();
         call(UNSAMPLED, "00").await.ok();
+        ann.call("demo_echo", json!({})).await.ok();
         ann.call("demo_other", json!({})).await.refused("tool_not_allowed");
         gw.signal("TERM");
         assert_eq!(gw.until_ended().await, Some(0));
@@ -97,6 +98,10 @@ fn a_request_and_its_call_are_spans_on_the_callers_trace() {
             assert!(collector.has(&hex(part)), "{what}");
         }
         assert!(!collector.has(&hex(UNSAMPLED)), "the caller decides whether it is sampled");
+        let begun = calls[2].header("traceparent").expect("a trace that the gateway begins is told to the server");
+        for part in begun.split('-').skip(1).take(2) {
+            assert!(collector.has(&hex(part)), "{part} of {begun}");
+        }
         let words =
             ["toolgate", "tools/call echo", "mcp.method.name", "gen_ai.tool.name", "execute_tool", "server.port"];
         for word in words.iter().chain(&["tools/call other", "error.type", "tool_not_allowed", answer.request_id()]) {
