@@ -6,6 +6,7 @@ mod load;
 mod reload;
 mod series;
 mod service;
+mod sockets;
 #[cfg(feature = "otlp")]
 mod traces;
 mod upgrade;
