@@ -5,51 +5,38 @@ Every tool is called once before, by ten keys in turn, so that each series that 
 and processor time of a scrape.
 """
 
-import hashlib
 import http.client
-import http.server
 import json
 import pathlib
 import statistics
 import sys
 import tempfile
-import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "e2e"))
 
-import jcs
-from peers import Process, free_ports, request
-from smoke import ready
+import gateway
+import mock
+from peers import request
 
 SERVERS, TOOLS, KEYS, SCRAPES = 100, 10, 1000, 50
 
 
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
-    port, ops = free_ports(2)
-    upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    upstream.handle_error = lambda *_: None  # connections that the gateway drops at its end
-    threading.Thread(target=upstream.serve_forever, daemon=True).start()
+    tools = [{"name": f"tool{n}", "inputSchema": {"type": "object"}} for n in range(TOOLS)]
+    upstream = mock.Server(*tools, legacy=True)
     with tempfile.TemporaryDirectory(prefix="toolgate-scrape-") as folder:
-        folder = pathlib.Path(folder)
-        (folder / "policy.toml").write_text(policy(upstream.server_port))
-        (folder / "toolgate.toml").write_text(
-            f'[gateway]\nlisten = ["127.0.0.1:{port}"]\n[ops]\nlisten = "127.0.0.1:{ops}"\n'
-            '[egress]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\n[log]\naccess = "off"\n'
-        )
-        gateway = Process("toolgate", [binary, "serve", "--conf", folder / "toolgate.toml"], folder / "log")
+        gate = gateway.Gateway(binary, pathlib.Path(folder), policy(upstream), '\n[log]\naccess = "off"\n')
         try:
-            fault = ready(gateway, ops)
-            if fault:
-                raise RuntimeError(fault)
-            until_listed(ops)
-            called = call_all(port)
-            print(json.dumps({"tools": SERVERS * TOOLS, "servers": SERVERS, "keys": KEYS, "called": called} | measure(gateway, ops)))
+            gate.start()
+            until_listed(gate.ops)
+            called = call_all(gate.port)
+            print(json.dumps({"tools": SERVERS * TOOLS, "servers": SERVERS, "keys": KEYS, "called": called} | measure(gate)))
         finally:
-            gateway.stop(30)
-            upstream.shutdown()
+            gate.stop()
+            upstream.stop()
 
 
 def until_listed(ops):
@@ -76,69 +63,35 @@ def call_all(port):
     return good
 
 
-def measure(gateway, ops):
-    text = request(ops, "GET", "/metrics")[2]
-    walls, before = [], processor(gateway)
+def measure(gate):
+    text = request(gate.ops, "GET", "/metrics")[2]
+    walls, before = [], processor(gate.process)
     for _ in range(SCRAPES):
         begun = time.perf_counter()
-        request(ops, "GET", "/metrics")
+        request(gate.ops, "GET", "/metrics")
         walls.append((time.perf_counter() - begun) * 1e3)
     return {
         "bytes": len(text),
         "samples": sum(not line.startswith("#") for line in text.splitlines()),
         "wall_ms_p50": round(statistics.median(walls), 2),
         "wall_ms_max": round(max(walls), 2),
-        "processor_ms": round((processor(gateway) - before) * 1e3 / SCRAPES, 2),
+        "processor_ms": round((processor(gate.process) - before) * 1e3 / SCRAPES, 2),
     }
 
 
-def processor(gateway):
+def processor(process):
     """Seconds that the process has used; exact to a hundredth."""
-    fields = pathlib.Path(f"/proc/{gateway.child.pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    fields = pathlib.Path(f"/proc/{process.child.pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def tool(n):
-    return {"name": f"tool{n}", "inputSchema": {"type": "object"}}
-
-
-def policy(port):
-    text = '[[organization]]\nid = "acme"\nplan = "business"\nstatus = "active"\nsubscription = "active"\n[[project]]\nid = "p"\norganization = "acme"\n'
+def policy(upstream):
+    """Ten keys may use every server, each other key one."""
+    text = gateway.standing() + "".join(gateway.key(f"k{n}", f"k{n}") for n in range(KEYS))
     for n in range(SERVERS):
-        text += f'[[server]]\norganization = "acme"\nslug = "s{n}"\nurl = "http://127.0.0.1:{port}/{n}/mcp"\n'
-        for m in range(TOOLS):
-            pin = jcs.pin(tool(m))
-            text += f'[[approval]]\nserver = "s{n}"\ntool = "tool{m}"\nsha256 = "{pin}"\nclass = "read"\nlabels = []\n'
-    for n in range(KEYS):
-        digest = hashlib.sha256(f"k{n}".encode()).hexdigest()
-        text += f'[[key]]\nid = "k{n}"\norganization = "acme"\nproject = "p"\nenvironment = "test"\nsha256 = "{digest}"\n'
-        servers = range(SERVERS) if n < 10 else [n % SERVERS]
-        text += "".join(f'[[grant]]\nkey = "k{n}"\nserver = "s{m}"\naccess = "read"\n' for m in servers)
+        keys = [f"k{k}" for k in range(KEYS) if k < 10 or k % SERVERS == n]
+        text += gateway.server(f"s{n}", f"http://127.0.0.1:{upstream.port}/{n}/mcp", upstream.tools.values(), keys)
     return text
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """An MCP server of 2025-11-25 without sessions."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        result = {
-            "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}},
-            "tools/list": {"tools": [tool(n) for n in range(TOOLS)]},
-            "tools/call": {"content": []},
-        }.get(message["method"])
-        tail = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
-        body = json.dumps({"jsonrpc": "2.0", "id": message.get("id")} | tail).encode() if "id" in message else b""
-        self.send_response(200 if body else 202)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 if __name__ == "__main__":

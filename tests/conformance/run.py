@@ -32,7 +32,6 @@ from install import done, fresh, run as install  # noqa: E402
 REVISIONS = ["2026-07-28", "2025-11-25", "2025-06-18"]
 SERVERS = {"modern": [], "legacy": ["legacy"]}  # slug, and how the fixture is told
 TOKEN = "toolgate_conformance_key"
-READY_TIMEOUT_S = 60
 SUITE_TIMEOUT_S = 300
 FAULT_CHARS_MAX = 300
 
@@ -101,8 +100,7 @@ class Stand:
         bearers = dict(zip(SERVERS, bearers))
         (self.folder / "toolgate.toml").write_text(conf(port, ops, bearers.values()))
         (self.folder / "policy.toml").write_text(policy(fixtures))
-        self.start("toolgate", [binary, "serve", "--conf", self.folder / "toolgate.toml"], port)
-        await_ready(ops)
+        self.start("toolgate", [binary, "serve", "--conf", self.folder / "toolgate.toml"], port).await_ready(ops)
         for slug, own in bearers.items():
             target = f"http://127.0.0.1:{port}/gateway/{slug}/mcp"
             self.start(f"bearer-{slug}", [self.suite.node, self.suite.home / "bearer.ts", own, target, TOKEN], own)
@@ -111,20 +109,6 @@ class Stand:
     def stop(self):
         for process in reversed(self.processes):
             process.stop()
-
-
-def await_ready(ops):
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    status = None
-    while time.monotonic() < deadline:
-        try:
-            status, _, _ = peers.request(ops, "GET", "/readyz")
-        except OSError as error:
-            status = error
-        if status == 200:
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"the gateway is not ready: {status}")
 
 
 def conf(port, ops, bearers):

@@ -5,32 +5,18 @@ A reviewer logs in, reads a diff with hidden characters in it, blocks, approves 
 was clicked is then found through the API. Screenshots go to target/console; `--update` puts the diff's into docs/.
 """
 
-import hashlib
-import json
 import pathlib
 import shutil
 import sys
 import tempfile
-import time
 
 import mock
 from browser import Browser
-from peers import Process, free_ports, request
+from gateway import Gateway, standing
+from score import tell
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = {"viewer": "console-viewer", "approver": "console-approver", "admin": "console-admin"}
-READY_TIMEOUT_S = 60
-POLICY = """\
-[[organization]]
-id = "acme"
-plan = "business"
-status = "active"
-subscription = "active"
-
-[[project]]
-id = "support"
-organization = "acme"
-"""
 
 
 def issue(description, title_max, **more):
@@ -54,29 +40,25 @@ def main():
     pictures.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="toolgate-console-", ignore_cleanup_errors=True) as folder:
         rows = list(play(binary, pathlib.Path(folder), pictures))
-    failed = sum(fault is not None for _, fault in rows)
-    for name, fault in rows:
-        print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + str(fault)[:2000]}")
-    print(f"{len(rows) - failed} passed, {failed} failed; screenshots in {pictures.relative_to(ROOT)}")
-    if "--update" in sys.argv and not failed:
+    code = tell(rows, f"; screenshots in {pictures.relative_to(ROOT)}")
+    if "--update" in sys.argv and not code:
         shutil.copy(pictures / "2-diff.png", ROOT / "docs" / "console.png")
-    return 1 if failed else 0
+    return code
 
 
 def play(binary, folder, pictures):
-    ports = free_ports(3)
     upstream = mock.Server(BEFORE, {"name": "search_issues", "description": "Search.", "inputSchema": {"type": "object"}})
-    gateway = start(binary, folder, ports)
+    gateway = Gateway(binary, folder, standing(project="support"), '\n[log]\naccess = "off"\n', roles=TOKENS)
     browser = None
     try:
-        api = Api(ports[2])
+        api = Api(gateway.start())
         prepare(api, upstream)
         browser = Browser(folder / "profile")
-        yield from reviewer(browser, api, f"http://127.0.0.1:{ports[2]}", pictures)
+        yield from reviewer(browser, api, f"http://127.0.0.1:{gateway.admin}", pictures)
     finally:
         if browser:
             browser.close()
-        gateway.stop(60)
+        gateway.stop()
 
 
 def reviewer(browser, api, console, pictures):
@@ -160,14 +142,14 @@ def prepare(api, upstream):
 class Api:
     """The management API, as an admin."""
 
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, gateway):
+        self.gateway = gateway
 
     def send(self, method, path, body=None):
-        status, _, text = request(self.port, method, path, body, {"Authorization": f"Bearer {TOKENS['admin']}"})
+        status, answer = self.gateway.manage(method, path, body)
         if status not in (200, 201):
-            raise RuntimeError(f"{method} {path}: {status} {text}")
-        return json.loads(text)
+            raise RuntimeError(f"{method} {path}: {status} {answer}")
+        return answer
 
     def get(self, path):
         return self.send("GET", path)
@@ -176,27 +158,6 @@ class Api:
         """None if the tool is in that state."""
         found = self.get(path)["status"]
         return None if found == state else found
-
-
-def start(binary, folder, ports):
-    digest = lambda token: hashlib.sha256(token.encode()).hexdigest()
-    tokens = ", ".join(f'{{ name = "{r}", role = "{r}", sha256 = "{digest(t)}" }}' for r, t in TOKENS.items())
-    (folder / "policy.toml").write_text(POLICY)
-    (folder / "toolgate.toml").write_text(
-        f'[gateway]\nlisten = ["127.0.0.1:{ports[0]}"]\n[ops]\nlisten = "127.0.0.1:{ports[1]}"\n'
-        f'[admin]\nlisten = "127.0.0.1:{ports[2]}"\ntokens = [{tokens}]\n'
-        '[egress]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\n[log]\naccess = "off"\n'
-    )
-    gateway = Process("toolgate", [binary, "serve", "--conf", folder / "toolgate.toml"], folder / "toolgate.log")
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline and gateway.child.poll() is None:
-        try:
-            if request(ports[1], "GET", "/readyz")[0] == 200:
-                return gateway
-        except OSError:
-            pass
-        time.sleep(0.1)
-    raise RuntimeError(f"the gateway is not ready:\n{gateway.tail()}")
 
 
 if __name__ == "__main__":

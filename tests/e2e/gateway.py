@@ -1,34 +1,42 @@
-"""The gateway under test: its conf and policy files, its start and its end."""
+"""The gateway under test: its conf and policy files, its start and its end, and what is asked of it."""
 
 import hashlib
+import json
 import subprocess
-import time
 
 import jcs
-from cases import POLICY, RESULT_LIMIT
-from peers import Process, free_ports, request
+from peers import LEGACY, Process, free_ports, request
 
 TOKEN = "toolgate_e2e_key"
-READY_TIMEOUT_S = 60
-WRONG_PIN = "0" * 64
-DECISIONS = {
-    "read": {"class": "read"},
-    "write": {"class": "write"},
-    "blocked": {"class": "read", "status": "blocked"},
-    "stale": {"class": "read"},
-}
+# Discovery often enough to see a drift soon, and an access log to look into.
+WATCHED = """
+[discovery]
+interval = "1s"
+
+[log]
+access = "access.log"
+"""
 
 
 class Gateway:
-    """A running `toolgate serve`."""
+    """A `toolgate serve` in a folder of its own, on ports of its own, before servers on loopback.
 
-    def __init__(self, binary, folder, servers):
-        self.binary, self.folder = binary, folder
-        self.port, self.ops = free_ports(2)
+    `more` is conf, as TOML, beside addresses and egress; `listen` are more listeners; `roles` the tokens of the management API by role,
+    which listens then, and `admin_more` more of its section.
+    """
+
+    def __init__(self, binary, folder, policy, more="", listen=(), roles=None, admin_more=""):
+        self.binary, self.folder, self.roles, self.process = binary, folder, roles or {}, None
+        self.port, self.ops, self.admin = free_ports(3)
         self.conf = folder / "toolgate.toml"
-        (folder / "policy").mkdir()
-        self.conf.write_text(conf(self.port, self.ops))
-        (folder / "policy" / "e2e.toml").write_text(policy(servers))
+        (folder / "policy.toml").write_text(policy)
+        listeners = ", ".join([f'"127.0.0.1:{self.port}"', *listen])
+        text = f'[gateway]\nlisten = [{listeners}]\n\n[ops]\nlisten = "127.0.0.1:{self.ops}"\n\n'
+        text += '[egress]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\n'
+        if self.roles:
+            tokens = [f'{{ name = "{role}", role = "{role}", sha256 = "{digest(token)}" }}' for role, token in self.roles.items()]
+            text += f'\n[admin]\nlisten = "127.0.0.1:{self.admin}"\ntokens = [{", ".join(tokens)}]\n{admin_more}\n'
+        self.conf.write_text(text + more)
 
     def check(self):
         """What `toolgate check` says against the conf: None when it accepts it."""
@@ -39,73 +47,62 @@ class Gateway:
     def start(self):
         """Starts it and returns once /readyz is 200."""
         self.process = Process("toolgate", [self.binary, "serve", "--conf", self.conf], self.folder / "toolgate.log")
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        status = None
-        while time.monotonic() < deadline and self.process.child.poll() is None:
-            try:
-                status, _, _ = request(self.ops, "GET", "/readyz")
-            except OSError as error:
-                status = error
-            if status == 200:
-                return
-            time.sleep(0.1)
-        raise RuntimeError(f"the gateway is not ready ({status}):\n{self.process.tail()}")
+        self.process.await_ready(self.ops)
+        return self
+
+    def stop(self):
+        """Ends it; gives its exit code, None if it never ran."""
+        return self.process.stop(60) if self.process else None
 
     def url(self, slug=None):
         """The aggregated endpoint, or one server's."""
         return f"http://127.0.0.1:{self.port}/gateway/{slug + '/' if slug else ''}mcp"
 
+    def call(self, tool, arguments, token=TOKEN):
+        """The result of a call by a legacy client."""
+        return call(self.port, tool, arguments, token)
 
-def conf(port, ops):
-    """The conf file: ports of our own, loopback servers allowed, discovery often enough to see a drift soon."""
-    return f"""\
-[gateway]
-listen = ["127.0.0.1:{port}"]
-
-[ops]
-listen = "127.0.0.1:{ops}"
-
-[policy]
-files = ["policy/*.toml"]
-
-[egress]
-allow_http = true
-allow_networks = ["127.0.0.0/8"]
-
-[discovery]
-interval = "1s"
-
-[log]
-access = "access.log"
-"""
+    def manage(self, method, path, body=None, role="admin"):
+        """Status and answer of the management API."""
+        status, _, text = request(self.admin, method, path, body, {"Authorization": f"Bearer {self.roles[role]}"})
+        return status, json.loads(text)
 
 
-def policy(servers):
-    """Organization, key, servers, grants, and a pin for every tool that is to be decided on."""
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    parts = [
-        table("organization", id="e2e", plan="business", status="active", subscription="active"),
-        table("project", id="tests", organization="e2e"),
-        table("key", id="client", organization="e2e", project="tests", environment="test", sha256=digest),
-    ]
-    by_slug = {server.slug: server for server in servers} | {"slow": next(s for s in servers if s.slug == "modern")}
-    for slug, server in by_slug.items():
-        rules = POLICY[slug]
-        limits = {"timeout": "1s"} if slug == "slow" else {"result_limit": RESULT_LIMIT}
-        parts.append(table("server", organization="e2e", slug=slug, url=server.url, **limits))
-        selection = {"tools": rules["tools"]} if "tools" in rules else {}
-        parts.append(table("grant", key="client", server=slug, access=rules["access"], **selection))
-        for kind, members in DECISIONS.items():
-            for name in rules.get(kind, []):
-                pin = WRONG_PIN if kind == "stale" else jcs.pin(server.tools[name])
-                parts.append(table("approval", server=slug, tool=name, sha256=pin, labels=[], **members))
-    return "\n".join(parts)
+def call(port, tool, arguments, token):
+    """The result of a call by a legacy client; status and body of any other answer."""
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    headers = {"Authorization": f"Bearer {token}", "MCP-Protocol-Version": LEGACY}
+    status, _, body = request(port, "POST", "/gateway/mcp", message, headers)
+    answer = json.loads(body) if status == 200 else {}
+    return answer.get("result", {"status": status, "body": body})
+
+
+def digest(token):
+    """A token as files name it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def standing(organization="acme", project="p"):
+    """An organization in good standing, with a project."""
+    return table("organization", id=organization, plan="business", status="active", subscription="active") + table(
+        "project", id=project, organization=organization
+    )
+
+
+def key(name, token, **more):
+    """A key of `acme`."""
+    return table("key", id=name, organization="acme", project="p", environment="test", sha256=digest(token), **more)
+
+
+def server(slug, url, tools, keys, write=(), **more):
+    """A server of `acme`, its tools approved, those in `write` as such, and granted to keys to read."""
+    text = table("server", organization="acme", slug=slug, url=url, **more)
+    for one in tools:
+        kind = "write" if one["name"] in write else "read"
+        text += table("approval", server=slug, tool=one["name"], sha256=jcs.pin(one), labels=[], **{"class": kind})
+    return text + "".join(table("grant", key=one, server=slug, access="read") for one in keys)
 
 
 def table(kind, **members):
-    """One TOML table of an array; strings and lists of strings are all that is needed."""
-    lines = [
-        f"{name} = {list(map(str, value)) if isinstance(value, list) else repr(value)}"
-        for name, value in members.items()
-    ]
-    return "\n".join([f"[[{kind}]]", *lines, ""]).replace("'", '"')
+    """One TOML table of an array; strings, and lists of them, are all that is needed."""
+    return "\n".join([f"[[{kind}]]", *(f"{name} = {json.dumps(value)}" for name, value in members.items()), "", ""])

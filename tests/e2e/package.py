@@ -2,8 +2,6 @@
 """The Debian package does what it says: `package.py PACKAGE.deb`. It is unpacked into a throw-away root, and a call goes through it."""
 
 import gzip
-import hashlib
-import http.server
 import json
 import os
 import pathlib
@@ -11,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 
-import jcs
-from peers import Process, free_ports, request
-from smoke import ready
+import gateway
+import mock
+from peers import Process, free_ports
+from score import tell
 
 TOKEN = "toolgate_package_key"
 TOOL = {"name": "add", "description": "Adds.", "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
@@ -28,11 +26,7 @@ def main():
         root = pathlib.Path(folder) / "root"
         subprocess.run(["dpkg-deb", "-x", str(package), str(root)], check=True)
         rows = [lintian(package), *control(package, root), *contents(root), *call(root, pathlib.Path(folder))]
-    for name, fault in rows:
-        print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
-    failed = sum(fault is not None for _, fault in rows)
-    print(f"{len(rows) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return tell(rows)
 
 
 def lintian(package):
@@ -92,7 +86,8 @@ def contents(root):
 
 def call(root, folder):
     """The packaged binary with the packaged conf, a policy of one server, and one call."""
-    port, ops, upstream = free_ports(3)
+    port, ops = free_ports(2)
+    upstream = mock.Server(TOOL, legacy=True, answer=lambda tool, _: {"content": [{"type": "text", "text": f"called {tool}"}]})
     binary, etc = root / "usr/bin/toolgate", root / "etc/toolgate"
     environment = {"STATE_DIRECTORY": str(folder / "state"), "RUNTIME_DIRECTORY": str(folder / "run")}
     for path in environment.values():
@@ -101,103 +96,23 @@ def call(root, folder):
     yield "the packaged conf is good", None if checked.returncode == 0 else checked.stderr
     conf = (etc / "toolgate.toml").read_text().replace(":8080", f":{port}").replace(":9902", f":{ops}")
     (etc / "toolgate.toml").write_text(conf + '\n[egress]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\n')
-    (etc / "policy.d/smoke.toml").write_text(policy(upstream))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", upstream), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    policy = gateway.standing() + gateway.key("k", TOKEN) + gateway.server("smoke", upstream.url, [TOOL], ["k"])
+    (etc / "policy.d/smoke.toml").write_text(policy)
     process = Process("toolgate", [binary, "serve", "--conf", etc / "toolgate.toml"], folder / "log", environment)
     try:
-        yield "it is ready", ready(process, ops)
-        body = {
-            "jsonrpc": "2.0",
-            "id": 7,
-            "method": "tools/call",
-            "params": {"name": "smoke_add", "arguments": {"a": 1}},
-        }
-        headers = {"Authorization": f"Bearer {TOKEN}", "MCP-Protocol-Version": "2025-11-25"}
-        status, _, answer = request(port, "POST", "/gateway/mcp", body, headers)
-        right = status == 200 and json.loads(answer)["result"]["content"][0]["text"] == "called add"
-        yield "a call goes through", None if right else f"{status} {answer}\n{process.tail()}"
+        yield "it is ready", process.ready(ops)
+        answer = gateway.call(port, "smoke_add", {"a": 1}, TOKEN)
+        right = answer.get("content") == [{"type": "text", "text": "called add"}]
+        yield "a call goes through", None if right else f"{answer}\n{process.tail()}"
         command = [binary, "status", "--conf", etc / "toolgate.toml", "--json"]
         status = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
         yield "the CLI finds the socket by the conf", None if status.returncode == 0 else status.stderr
     finally:
         code = process.stop(60)
-        server.shutdown()
+        upstream.stop()
     yield "it ends with 0", None if code == 0 else f"exit {code}"
     kept = (folder / "state/toolgate.db").exists()
     yield "its state is in the state folder alone", None if kept else "no store"
-
-
-def policy(port):
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    return f"""
-[[organization]]
-id = "acme"
-plan = "business"
-status = "active"
-subscription = "active"
-
-[[project]]
-id = "p"
-organization = "acme"
-
-[[server]]
-organization = "acme"
-slug = "smoke"
-url = "http://127.0.0.1:{port}/mcp"
-
-[[key]]
-id = "k"
-organization = "acme"
-project = "p"
-environment = "test"
-sha256 = "{digest}"
-
-[[grant]]
-key = "k"
-server = "smoke"
-access = "read"
-
-[[approval]]
-server = "smoke"
-tool = "add"
-sha256 = "{jcs.pin(TOOL)}"
-class = "read"
-labels = []
-"""
-
-
-class Server(http.server.BaseHTTPRequestHandler):
-    """An MCP server of 2025-11-25 without sessions, with one tool."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if "id" not in message:
-            return self.answer(202, b"")
-        result = {
-            "initialize": {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "smoke", "version": "1"},
-            },
-            "tools/list": {"tools": [TOOL]},
-            "tools/call": {"content": [{"type": "text", "text": "called add"}]},
-        }.get(message["method"])
-        head = {"jsonrpc": "2.0", "id": message["id"]}
-        tail = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
-        return self.answer(200, json.dumps(head | tail).encode())
-
-    def answer(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 if __name__ == "__main__":

@@ -41,6 +41,24 @@ class Process:
             time.sleep(0.05)
         raise RuntimeError(f"{self.name} does not listen:\n{self.tail()}")
 
+    def ready(self, ops):
+        """None once the gateway that this is says on /readyz that it is; else why not."""
+        deadline, status = time.monotonic() + START_TIMEOUT_S, None
+        while time.monotonic() < deadline and self.child.poll() is None:
+            try:
+                status, _, _ = request(ops, "GET", "/readyz")
+            except OSError as error:
+                status = error
+            if status == 200:
+                return None
+            time.sleep(0.05)
+        return f"{self.name} is not ready ({status}):\n{self.tail()}"
+
+    def await_ready(self, ops):
+        """Returns once it is ready."""
+        if fault := self.ready(ops):
+            raise RuntimeError(fault)
+
     def tail(self):
         """The end of what it printed."""
         return pathlib.Path(self.log).read_text(errors="replace")[-3000:]

@@ -21,12 +21,19 @@ import time
 import cases
 import jcs
 import peers
-from gateway import TOKEN, Gateway
+from gateway import TOKEN, WATCHED, Gateway, digest, table
 from install import Peers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DRIVER_TIMEOUT_S = 240
 DRIFT_TIMEOUT_S = 30
+WRONG_PIN = "0" * 64
+DECISIONS = {
+    "read": {"class": "read"},
+    "write": {"class": "write"},
+    "blocked": {"class": "read", "status": "blocked"},
+    "stale": {"class": "read"},
+}
 
 
 class Score:
@@ -52,6 +59,27 @@ class Score:
         failed = sum(all_ - good for good, all_ in self.rows.values())
         print(f"\n{passed} passed, {failed} failed")
         return 0 if failed == 0 and passed > 0 else 1
+
+
+def policy(servers):
+    """Organization, key, servers, grants, and a pin for every tool that is to be decided on."""
+    parts = [
+        table("organization", id="e2e", plan="business", status="active", subscription="active"),
+        table("project", id="tests", organization="e2e"),
+        table("key", id="client", organization="e2e", project="tests", environment="test", sha256=digest(TOKEN)),
+    ]
+    by_slug = {server.slug: server for server in servers} | {"slow": next(s for s in servers if s.slug == "modern")}
+    for slug, server in by_slug.items():
+        rules = cases.POLICY[slug]
+        limits = {"timeout": "1s"} if slug == "slow" else {"result_limit": cases.RESULT_LIMIT}
+        parts.append(table("server", organization="e2e", slug=slug, url=server.url, **limits))
+        selection = {"tools": rules["tools"]} if "tools" in rules else {}
+        parts.append(table("grant", key="client", server=slug, access=rules["access"], **selection))
+        for kind, members in DECISIONS.items():
+            for name in rules.get(kind, []):
+                pin = WRONG_PIN if kind == "stale" else jcs.pin(server.tools[name])
+                parts.append(table("approval", server=slug, tool=name, sha256=pin, labels=[], **members))
+    return "".join(parts)
 
 
 class Driver:
@@ -250,7 +278,7 @@ def main():
         for server in servers:
             server.ready()
         if not run.direct:
-            run.gateway = Gateway(binary, run.folder, servers)
+            run.gateway = Gateway(binary, run.folder, policy(servers), WATCHED)
             run.score.add(("(gateway)", "", ""), "toolgate check", run.gateway.check())
             run.gateway.start()
         play(run, servers)
@@ -262,7 +290,7 @@ def main():
         run.score.add(("(runner)", "", ""), "set-up", f"{type(error).__name__}: {error}")
     finally:
         for process in [s.process for s in servers] + (
-            [run.gateway.process] if hasattr(run.gateway, "process") else []
+            [run.gateway.process] if run.gateway and run.gateway.process else []
         ):
             process.stop()
     code = run.score.show()

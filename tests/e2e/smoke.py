@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 from peers import Process, free_ports, request
+from score import tell
 
 READY_TIMEOUT_S = 30
 DEMO_TIMEOUT_S = 120
@@ -27,11 +27,7 @@ def main():
             demo(binary),
             interrupted(binary, pathlib.Path(folder)),
         ]
-    for name, fault in rows:
-        print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
-    failed = sum(fault is not None for _, fault in rows)
-    print(f"{len(rows) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return tell(rows)
 
 
 def version(binary):
@@ -52,7 +48,7 @@ def serve(binary, folder):
     command = [binary, "serve", "--conf", conf]
     process = Process("toolgate", command, folder / "toolgate.log", {"NOTIFY_SOCKET": str(folder / "notify")})
     try:
-        yield "readyz is 200 with no server at all", ready(process, ops)
+        yield "readyz is 200 with no server at all", process.ready(ops)
         notice = notices.recv(4096).decode()
         yield "systemd is told that it is ready", None if "READY=1" in notice else notice
         status, headers, body = request(port, "POST", "/gateway/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
@@ -87,20 +83,6 @@ def received(notices):
         return
 
 
-def ready(process, ops):
-    """None once /readyz is 200."""
-    deadline, last = time.monotonic() + READY_TIMEOUT_S, None
-    while time.monotonic() < deadline and process.child.poll() is None:
-        try:
-            last, _, _ = request(ops, "GET", "/readyz")
-        except OSError as error:
-            last = error
-        if last == 200:
-            return None
-        time.sleep(0.05)
-    return f"{last}\n{process.tail()}"
-
-
 def demo(binary):
     """`demo --once` plays every step and exits 0."""
     try:
@@ -130,10 +112,6 @@ def interrupted(binary, folder):
     process = Process("toolgate demo", command, folder / "demo.log", {"TMPDIR": str(scratch)})
     try:
         process.await_port(port)
-        # It listens before it hears signals: whoever reads what it prints presses Ctrl-C later.
-        deadline = time.monotonic() + 60
-        while "Ctrl-C" not in process.tail() and time.monotonic() < deadline:
-            time.sleep(0.05)
         process.child.send_signal(signal.SIGINT)
         code = process.child.wait(60)
     except (RuntimeError, subprocess.TimeoutExpired) as error:

@@ -23,7 +23,7 @@ import time
 import cases
 import jcs
 import peers
-from gateway import TOKEN, Gateway, conf, table
+from gateway import TOKEN, WATCHED, Gateway, table
 from install import HERE, Peers, done, fresh, install_python, run as install, say
 from run import Driver
 
@@ -211,12 +211,7 @@ class WideGateway(Gateway):
     """A gateway before all of them, every tool approved, one word forbidden."""
 
     def __init__(self, binary, folder, servers):
-        self.binary, self.folder = binary, folder
-        self.port, self.ops = peers.free_ports(2)
-        self.conf = folder / "toolgate.toml"
-        (folder / "policy").mkdir()
-        self.conf.write_text(conf(self.port, self.ops))
-        (folder / "policy" / "wide.toml").write_text(wide_policy(servers))
+        super().__init__(binary, folder, wide_policy(servers), WATCHED)
 
     def count(self, metric, slug, more=""):
         """The value of a series of a server."""
@@ -384,7 +379,7 @@ def main():
     except (RuntimeError, OSError, KeyError) as error:
         run.cells.faults.append(f"set-up: {type(error).__name__}: {error}")
     finally:
-        for process in [s.process for s in servers.values()] + ([run.gateway.process] if run.gateway else []):
+        for process in [s.process for s in servers.values()] + ([run.gateway.process] if run.gateway and run.gateway.process else []):
             process.stop()
     return tell(run, time.monotonic() - started)
 
