@@ -253,29 +253,30 @@ class running:
         self.thread.join()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser(doc):
+    """What every command line here takes."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--soak", type=float, help="seconds of the soak")
-    parser.add_argument("--only", action="append", help="part of the name of a scenario to run; may be repeated")
+    parser.add_argument("--only", action="append", help="part of the name of what is to run; may be repeated")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="where the folder of results is made")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and confs")
-    options = parser.parse_args()
+    return parser
+
+
+def measure(options, work, suffix=""):
+    """Starts everything, has `work(stack)` measure, and writes the report of the results and facts that it gives."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     folder = pathlib.Path(tempfile.mkdtemp(prefix="toolgate-load-"))
     folder.chmod(0o755)  # nginx's worker is another user
-    meta = report.machine()
-    started = time.monotonic()
+    meta, started = report.machine(), time.monotonic()
     print("starting the mock server, nginx, bare Pingora and the gateways", flush=True)
     stack = Stack(folder / "stack")
     try:
         stack.start_all()
-        runner = Runner(stack, options.quick, options.soak)
-        runner.run(options.only)
-        meta |= {"quick": options.quick, "seconds": round(time.monotonic() - started), "maximum_per_second": runner.maximum}
-        meta["conf"] = stack.gateway.conf
-        out = report.write(options.results, meta, runner.results)
+        results, facts = work(stack)
+        meta |= {"quick": options.quick, "seconds": round(time.monotonic() - started), "conf": stack.gateway.conf, **facts}
+        out = report.write(options.results, meta, results, suffix=suffix)
         print((out / "report.md").read_text())
         print(f"{out}/report.md")
     finally:
@@ -284,6 +285,19 @@ def main():
             print(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    command = parser(__doc__)
+    command.add_argument("--soak", type=float, help="seconds of the soak")
+    options = command.parse_args()
+
+    def work(stack):
+        runner = Runner(stack, options.quick, options.soak)
+        runner.run(options.only)
+        return runner.results, {"maximum_per_second": runner.maximum}
+
+    measure(options, work)
 
 
 if __name__ == "__main__":

@@ -7,23 +7,19 @@ Streamable HTTP. `peers.toml` says how each is started and what it was set up to
     run.py [--only NAME]... [--install-only] [--quick]
 """
 
-import argparse
 import os
 import pathlib
 import re
-import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import report  # noqa: E402
-from run import Runner  # noqa: E402
-from stack import GATEWAY_CORE, Stack, free_address  # noqa: E402
+import run  # noqa: E402
+from stack import GATEWAY_CORE, free_address  # noqa: E402
 
 PLACE = HERE.parent.parent / "target" / "peers"
 ROUNDS, SECONDS = 5, 2.0
@@ -101,7 +97,7 @@ class Peer:
         return self.process, ["--target", self.target, "--tool", self.peer["tool"], "--legacy", *headers]
 
 
-class Peers(Runner):
+class Peers(run.Runner):
     """A runner that knows the peers as targets too, and has all speak the legacy era."""
 
     def __init__(self, stack, quick, peers):
@@ -173,27 +169,17 @@ def table(peers, running, words):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append")
-    parser.add_argument("--install-only", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE.parent / "results")
-    parser.add_argument("--keep", action="store_true")
-    options = parser.parse_args()
+    command = run.parser(__doc__)
+    command.add_argument("--install-only", action="store_true")
+    options = command.parse_args()
     peers = tomllib.loads((HERE / "peers.toml").read_text())
     if options.install_only:
         for name, peer in peers.items():
             if not options.only or name in options.only:
                 install(name, peer)
         return
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="toolgate-peers-"))
-    folder.chmod(0o755)
-    meta, begun = report.machine(), time.monotonic()
-    stack = Stack(folder / "stack")
-    try:
-        stack.start_all()
+
+    def work(stack):
         running, words = started(stack, options.only, peers)
         runner = Peers(stack, options.quick, running)
         for peer in running:
@@ -201,17 +187,9 @@ def main():
                 words[peer.name] = f"its calls fail: {fault}"
                 del runner.peers[peer.name]
         measure(runner, options.quick)
-        meta |= {"quick": options.quick, "seconds": round(time.monotonic() - begun), "command": "make load-peers", "conf": stack.gateway.conf}
-        meta["peers"] = table(peers, running, words)
-        out = report.write(options.results, meta, runner.results, suffix="-peers")
-        print((out / "report.md").read_text())
-        print(f"{out}/report.md")
-    finally:
-        stack.end()
-        if options.keep:
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        return runner.results, {"command": "make load-peers", "peers": table(peers, running, words)}
+
+    run.measure(options, work, "-peers")
 
 
 if __name__ == "__main__":
