@@ -3,16 +3,10 @@
 //! Floor 6. Knows neither policy nor Pingora: what the gauges are is a closure of whoever wires the process, and readiness is a set of
 //! facts that they report in [`Ready`]. Never on the gateway's listener.
 
-use std::{
-    fs, io,
-    os::fd::OwnedFd,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+mod process;
+mod ready;
+
+use std::{io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -23,10 +17,11 @@ use axum::{
 };
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::metrics::{self, Metrics, Process, Scrape};
+pub use ready::{FIRST_DISCOVERY_MAX, Ready};
 
-/// How long the first round of discovery may hold readiness back.
-pub const FIRST_DISCOVERY_MAX: Duration = Duration::from_secs(10);
+use self::process::process;
+use crate::metrics::{self, Metrics, Scrape};
+
 /// How long a running scrape may hold the end back.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -38,93 +33,6 @@ pub struct State {
     pub scrape: Box<dyn Fn(&mut Scrape) + Send + Sync>,
     /// Whether traffic should come.
     pub ready: Arc<Ready>,
-}
-
-/// The facts of `/readyz`; each is reported once, where it comes true.
-#[derive(Debug)]
-pub struct Ready {
-    started: Instant,
-    published: AtomicBool,
-    bound: AtomicBool,
-    asked: AtomicBool,
-    stopping: AtomicBool,
-    withdrawn: AtomicBool,
-    /// Seconds for which the policy store has not answered; [`ANSWERS`]: it does.
-    store_silent_s: AtomicU64,
-}
-
-const ANSWERS: u64 = u64::MAX;
-
-impl Ready {
-    /// Not ready; `started` is when the process was, and [`FIRST_DISCOVERY_MAX`] counts from it.
-    #[must_use]
-    pub fn new(started: Instant) -> Self {
-        let no = || AtomicBool::new(false);
-        let store_silent_s = AtomicU64::new(ANSWERS);
-        Self { started, published: no(), bound: no(), asked: no(), stopping: no(), withdrawn: no(), store_silent_s }
-    }
-
-    /// A snapshot is live.
-    pub fn published(&self) {
-        self.published.store(true, Ordering::Release);
-    }
-
-    /// The gateway's listeners are bound.
-    pub fn bound(&self) {
-        self.bound.store(true, Ordering::Release);
-    }
-
-    /// Each enabled server was asked for its tools once, answered or not; also when there is no server.
-    pub fn asked(&self) {
-        self.asked.store(true, Ordering::Release);
-    }
-
-    /// For how long the policy store has not answered (none: it does), and whether the policy was withdrawn for it.
-    pub fn store(&self, silence: Option<Duration>, withdrawn: bool) {
-        self.store_silent_s.store(silence.map_or(ANSWERS, |silence| silence.as_secs()), Ordering::Release);
-        self.withdrawn.store(withdrawn, Ordering::Release);
-    }
-
-    /// What a person should know though traffic should come; empty: nothing.
-    #[must_use]
-    pub fn warning(&self) -> String {
-        match self.store_silent_s.load(Ordering::Acquire) {
-            ANSWERS => String::new(),
-            seconds => {
-                format!("warning: the policy store has not answered for {seconds} s; the last good policy is served\n")
-            }
-        }
-    }
-
-    /// SIGTERM came: not ready again.
-    pub fn stopping(&self) {
-        self.stopping.store(true, Ordering::Release);
-    }
-
-    /// Whether it came.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Why no traffic should come; empty: it should.
-    #[must_use]
-    pub fn lacks(&self) -> Vec<&'static str> {
-        let is = |fact: &AtomicBool| fact.load(Ordering::Acquire);
-        if is(&self.stopping) {
-            return vec!["the gateway is stopping"];
-        }
-        let asked = is(&self.asked) || self.started.elapsed() >= FIRST_DISCOVERY_MAX;
-        [
-            (is(&self.published), "no policy is published"),
-            (!is(&self.withdrawn), "the policy store was away for longer than store.max_age"),
-            (is(&self.bound), "the listeners are not bound"),
-            (asked, "not every server was asked for its tools yet"),
-        ]
-        .into_iter()
-        .filter_map(|(there, why)| (!there).then_some(why))
-        .collect()
-    }
 }
 
 /// A bound ops listener.
@@ -218,48 +126,11 @@ async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response {
     }
 }
 
-/// Ticks a second of the times in `/proc` (`USER_HZ`): 100 on every Linux that this runs on.
-const TICKS: f64 = 100.0;
-
-/// What `/proc` says of this process.
-fn process(proc: &Path) -> Process {
-    let read = |path: &str| fs::read_to_string(proc.join(path)).ok();
-    let stat = read("self/stat");
-    // After the name, which may hold anything: fields 3 and on of proc(5).
-    let fields: Vec<&str> = stat
-        .as_deref()
-        .and_then(|stat| stat.rsplit_once(") "))
-        .map_or_else(Vec::new, |(_, rest)| rest.split(' ').collect());
-    let field = |number: usize| fields.get(number.checked_sub(3)?)?.parse::<f64>().ok();
-    let status = read("self/status");
-    let resident = status.as_deref().and_then(|status| word_after(status, "VmRSS:", 0));
-    let limits = read("self/limits");
-    let boot = read("stat");
-    Process {
-        cpu_seconds: field(14).zip(field(15)).map(|(user, system)| (user + system) / TICKS),
-        resident_bytes: resident.map(|kib| kib * 1024.0),
-        open_fds: fs::read_dir(proc.join("self/fd"))
-            .ok()
-            .and_then(|fds| u32::try_from(fds.count()).ok())
-            .map(f64::from),
-        max_fds: limits.as_deref().and_then(|limits| word_after(limits, "Max open files", 0)),
-        threads: field(20),
-        started_unix: boot
-            .as_deref()
-            .and_then(|stat| word_after(stat, "btime", 0))
-            .zip(field(22))
-            .map(|(boot, t)| boot + t / TICKS),
-    }
-}
-
-/// The number that is the `nth` word after `name` on its line.
-fn word_after(text: &str, name: &str, nth: usize) -> Option<f64> {
-    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(nth)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+    use std::{fs, time::Instant};
+
     use tokio::{
         io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
         net::{TcpStream, UnixStream},
@@ -341,16 +212,6 @@ mod tests {
         assert_eq!(ask_tcp(address, "GET /livez").await.0, 200, "a gateway that stops is alive");
     }
 
-    #[test]
-    fn the_first_discovery_holds_readiness_back_for_ten_seconds_at_most() {
-        for (age, ready) in [(0, false), (9, false), (11, true)] {
-            let facts = Ready::new(Instant::now().checked_sub(Duration::from_secs(age)).unwrap());
-            facts.published();
-            facts.bound();
-            assert_eq!(facts.lacks().is_empty(), ready, "after {age} s");
-        }
-    }
-
     #[tokio::test]
     async fn metrics_are_scraped_with_the_gauges_of_now() {
         let (listener, address) = tcp().await;
@@ -414,19 +275,5 @@ mod tests {
         let (status, ..) = ask(UnixStream::connect(&path).await.unwrap(), "GET /livez").await;
         assert_eq!(status, 200);
         fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn the_process_is_read_from_proc() {
-        let own = process(Path::new("/proc"));
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-        assert!(
-            own.resident_bytes.unwrap() > 1e6
-                && own.open_fds.unwrap() >= 3.0
-                && own.max_fds.unwrap() >= own.open_fds.unwrap()
-        );
-        assert!(own.threads.unwrap() >= 1.0 && own.cpu_seconds.unwrap() >= 0.0);
-        assert!((0.0..86_400.0).contains(&(now + 60.0 - own.started_unix.unwrap())), "{own:?}");
-        assert_eq!(process(Path::new("/nowhere")), Process::default());
     }
 }
