@@ -101,6 +101,30 @@ fn a_call_that_was_refused_or_answered_is_not_cancelled() {
 }
 
 #[test]
+fn a_posted_cancellation_ends_no_call_as_the_id_may_be_of_another_agents() {
+    run(async {
+        for speaks in [Speaks::Modern, Speaks::Legacy] {
+            for era in [Era::Modern, Era::Legacy] {
+                let waits = Reply::After(vec!["${gate go}".into()], Box::new(Reply::text("done")));
+                let (gw, up) = gateway(speaks, waits).await;
+                let (one, other) = (gw.client("ann").era(era).fresh(), gw.client("ann").era(era).fresh());
+                let request = one.calling("demo_slow", "{}");
+                let params = json!({ "requestId": request.asked.id });
+                let running = one.start(request).await;
+                let call = up.until_calls(1).await.pop().unwrap();
+                let notice = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+                let answer = other.send(other.posting(notice.to_string())).await;
+                assert_eq!((answer.status, answer.text().as_str()), (202, ""));
+                assert!(!up.peer_closed(call.connection));
+                up.open("go");
+                assert_eq!(running.finish().await.0.said(), "done");
+                assert_eq!(up.of("notifications/cancelled").len(), 0);
+            }
+        }
+    });
+}
+
+#[test]
 fn many_clients_that_leave_free_every_place() {
     run(async {
         let (gw, up) = gateway(Speaks::Modern, Reply::raw("${stall}")).await;
