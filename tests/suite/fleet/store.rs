@@ -90,7 +90,7 @@ fn what_one_node_changes_is_live_on_every_node() {
         assert_eq!(up.calls().len(), before);
         // A node that does not answer is named.
         gws[2].signal("STOP");
-        let revoked = Api::of(&gws[0]).act("/v1/keys/later/revoke?wait=100ms").await.ok();
+        let revoked = Api::of(&gws[0]).act("/v1/keys/later/revoke?wait=3s").await.ok();
         gws[2].signal("CONT");
         assert_eq!(revoked["behind"], json!(["node-2"]), "{revoked}");
         eventually("the node catches up", async || {
