@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{call, crowd, drain, gateways_before, refilled, until_nodes};
+use super::{KEY_64, call, crowd, drain, gateways, gateways_before, refilled, until_in_vain, until_nodes};
 use crate::support::{count, gateway::Reloaded, redis::Redis, run, toggle::Toggle, upstream::Upstream};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,4 +88,81 @@ fn a_slow_redis_keeps_the_bound() {
 #[test]
 fn a_redis_that_answers_errors_keeps_the_bound() {
     run(check(Fault::Errors));
+}
+
+#[test]
+fn a_stopped_store_leaves_each_node_its_share() {
+    run(async {
+        let Some(mut redis) = Redis::start() else { return };
+        let (gws, _up) = gateways(2, &redis.url(), KEY_64, &[]).await;
+        until_nodes(&gws).await;
+        let begun = Instant::now();
+        let clients = [gws[0].client("ann"), gws[1].client("ann")];
+        for client in &clients {
+            assert_eq!(call(client).await, Ok(()));
+        }
+        redis.end();
+        let passed = drain(&gws, "ann").await;
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 0.0).await;
+            assert!(gw.log_text().contains("the store of rate limits is lost"), "{}", gw.log_text());
+        }
+        let most = 64 + 8 - 2 + refilled(64, begun);
+        assert!((32..=most).contains(&passed), "{passed} went through without the store");
+        redis.begin();
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 1.0).await;
+        }
+        // It came back empty, that is with a full bucket, and was told what was spent without it.
+        let tokens = 64_usize.saturating_sub(passed) + refilled(64, begun);
+        let passed = drain(&gws, "ann").await;
+        assert!(passed <= tokens + 8, "{passed} of {tokens} after it came back");
+    });
+}
+
+#[test]
+fn a_paused_store_is_left_alone_and_told_afterwards() {
+    run(async {
+        let Some(redis) = Redis::start() else { return };
+        let (gws, _up) = gateways(2, &redis.url(), KEY_64, &[]).await;
+        until_nodes(&gws).await;
+        let begun = Instant::now();
+        let clients = [gws[0].client("ann"), gws[1].client("ann")];
+        let mut passed = 0;
+        for _ in 0..10 {
+            for client in &clients {
+                passed += usize::from(call(client).await.is_ok());
+            }
+        }
+        assert_eq!(passed, 20);
+        redis.signal("STOP");
+        passed += drain(&gws, "ann").await;
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 0.0).await;
+        }
+        redis.signal("CONT");
+        for gw in &gws {
+            gw.until_metric("toolgate_rate_limit_store_up", &[], |up| up == 1.0).await;
+        }
+        passed += drain(&gws, "ann").await;
+        // Tokens of questions that were answered too late are lost, and a lease a node.
+        until_in_vain(&gws, (64 - 2 * 2_usize).saturating_sub(passed)).await;
+        assert!(passed <= 64 + 8 + refilled(64, begun), "{passed} of 64");
+    });
+}
+
+#[test]
+fn a_gateway_starts_without_the_store() {
+    run(async {
+        let Some(mut redis) = Redis::prepare(&[]) else { return };
+        let (gws, _up) = gateways(1, &redis.url(), KEY_64, &[]).await;
+        gws[0].until_metric("toolgate_rate_limit_store_up", &[], |up| up == 0.0).await;
+        let begun = Instant::now();
+        let passed = drain(&gws, "ann").await;
+        assert!((64..=64 + refilled(64, begun)).contains(&passed), "{passed} of 64 without the store");
+        redis.begin();
+        gws[0].until_metric("toolgate_rate_limit_store_up", &[], |up| up == 1.0).await;
+        let passed = drain(&gws, "ann").await;
+        assert!(passed <= 8 + refilled(64, begun), "{passed} after 64 of 64");
+    });
 }
