@@ -1,6 +1,9 @@
 //! The policy as it is live, for those who read it: objects with their owners, tools, the conf. Published whole with each snapshot.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     change::{Kind, Target, ToolName},
@@ -89,6 +92,20 @@ impl Catalog {
             let pin = &owned.value;
             pin.tool == tool.name && pin.server == tool.server && pin.organization == tool.organization
         })
+    }
+
+    /// Every server, by organization and slug.
+    #[must_use]
+    pub fn servers(&self) -> HashSet<(&str, &str)> {
+        let servers = self.records.servers.iter().map(|owned| &owned.value);
+        servers.map(|server| (server.organization.as_str(), server.slug.as_str())).collect()
+    }
+
+    /// Every file's pin, by organization, server and tool.
+    #[must_use]
+    pub fn pins(&self) -> HashMap<(&str, &str, &str), &Approval> {
+        let pins = self.records.approvals.iter().map(|owned| &owned.value);
+        pins.map(|pin| ((pin.organization.as_str(), pin.server.as_str(), pin.tool.as_str()), pin)).collect()
     }
 
     /// Who owns the object of that name, and in which organization it is.

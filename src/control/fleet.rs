@@ -12,7 +12,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Control, Rejected, State, next::Next, rendered, write::Listing};
+use super::{Control, Rejected, State, batch::Listing, next::Next, rendered};
 use crate::{
     conf::{Conf, Sources},
     model::id::encode_hex,
@@ -162,11 +162,8 @@ impl Control {
             return Err(why);
         }
         self.standing.rejected.store(0, Ordering::Release);
-        for listing in std::mem::take(&mut state.unsaved) {
-            if let Err(why) = self.take_listings(&mut state, &[listing]).await {
-                tracing::error!("a listing from the time without the policy store was not taken: {why}");
-            }
-        }
+        let unsaved = std::mem::take(&mut state.unsaved);
+        self.take_batch(&mut state, unsaved).await;
         let published = was_away || state.catalog.revision != before;
         drop(state);
         if self.standing.starts_away.swap(false, Ordering::AcqRel)
@@ -300,13 +297,6 @@ impl Control {
             Ok(false) => {}
             Err(why) => tracing::error!("the last good policy is not kept: {why}"),
         }
-    }
-}
-
-impl Listing {
-    fn again(&self) -> Self {
-        let (organization, slug) = (self.organization.clone(), self.slug.clone());
-        Self { organization, slug, heard: self.heard.clone(), done: None }
     }
 }
 

@@ -6,6 +6,7 @@
 //! **Invariants.** Only this room publishes a snapshot and writes the store; it does one change at a time. What is refused leaves
 //! state, store and snapshot as they were. What is answered is live and on disk.
 
+mod batch;
 mod catalog;
 pub mod change;
 mod changes;
@@ -104,7 +105,7 @@ pub struct Control {
     running: Conf,
     catalog: Slot<Catalog>,
     /// Listings that wait for the writer.
-    listings: Mutex<Vec<write::Listing>>,
+    listings: Mutex<Vec<batch::Listing>>,
     /// How this node stands to a store that others share.
     standing: fleet::Standing,
     state: Mutex<State>,

@@ -174,18 +174,15 @@ impl Next {
         for pin in &records.approvals {
             pins.entry((&pin.value.organization, &pin.value.server)).or_default().push(&pin.value);
         }
-        let mut numbers: HashMap<String, i64> = HashMap::new();
-        for tool in &self.tools {
-            let next = numbers.entry(tool.organization.clone()).or_insert(1);
-            *next = (*next).max(tool.recorded.saturating_add(1));
-        }
+        let numbers = approval::next_recorded(&self.tools).into_iter();
+        let numbers: HashMap<String, i64> = numbers.map(|(home, number)| (home.to_owned(), number)).collect();
         let mut known: HashMap<(String, String), Vec<ToolRecord>> = HashMap::new();
         for tool in self.tools.drain(..) {
             known.entry((tool.organization.clone(), tool.server.clone())).or_default().push(tool);
         }
         for ((organization, server), pins) in pins {
             let tools = known.remove(&(organization.to_owned(), server.to_owned())).unwrap_or_default();
-            let recorded = numbers.get(organization).copied().unwrap_or(1);
+            let recorded = numbers.get(organization).copied().unwrap_or(approval::FIRST_RECORDED);
             let applied = approval::apply_pins(tools, Recording { organization, server, recorded }, &pins);
             self.writes.extend(applied.written.iter().cloned().map(Write::PutTool));
             self.tools.extend(applied.written);

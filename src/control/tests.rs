@@ -50,6 +50,8 @@ environment = 'production'
 sha256 = '1111111111111111111111111111111111111111111111111111111111111111'
 ";
 
+mod batch;
+
 /// A folder of this test alone.
 struct Dir(PathBuf);
 
@@ -243,34 +245,4 @@ async fn a_change_among_10_000_tools_compiles_only_what_it_approves() {
     apply(&control, Change::Block(name)).await.unwrap();
     assert_eq!(tool("s7", "tool_3_of_7").state, ToolState::Blocked);
     assert_eq!(compiled().await, 10_001);
-}
-
-#[tokio::test]
-async fn a_listing_of_a_server_that_is_gone_is_dropped() {
-    let dir = Dir::make("gone");
-    let control = dir.control().await;
-    let revision = control.catalog().revision;
-    control.listed("acme/nobody", Revision::MODERN, heard(&["a"]).tools).await.unwrap();
-    control.listed("nobody", Revision::MODERN, heard(&["a"]).tools).await.unwrap();
-    assert_eq!(control.catalog().revision, revision);
-    assert!(control.catalog().records.tools.is_empty());
-}
-
-#[tokio::test]
-async fn listings_that_come_together_are_taken_in_together() {
-    let dir = Dir::make("together");
-    let control = dir.control().await;
-    let slugs: Vec<String> = (0..20).map(|n| format!("s{n}")).collect();
-    for slug in &slugs {
-        apply(&control, Change::Register { server: server(slug, &[]), heard: heard(&["a"]) }).await.unwrap();
-    }
-    let before = control.catalog().revision;
-    let names: Vec<String> = slugs.iter().map(|slug| format!("acme/{slug}")).collect();
-    let listings = names.iter().map(|name| control.listed(name, Revision::MODERN, heard(&["a", "b"]).tools));
-    let done = futures::future::join_all(listings).await;
-    assert!(done.iter().all(Result::is_ok));
-    let commits = control.catalog().revision - before;
-    assert!(commits < 20, "{commits} commits for 20 listings");
-    assert_eq!(control.catalog().records.tools.len(), 40, "none was lost");
-    assert_eq!(control.store.load().await.unwrap().tools.len(), 40);
 }

@@ -1,38 +1,22 @@
-//! Changes while the gateway runs: of the management API, of discovery, of another node. Each prepares, compiles, stores, publishes.
+//! Changes while the gateway runs: of the management API, of another node. Each prepares, compiles, stores, publishes.
 
 use std::sync::Arc;
 
 use serde_json::json;
-use tokio::sync::oneshot;
 
 use super::{
     Catalog, ChangeError, Control, Rejected, State,
-    change::{Asker, Change, Confirm, Heard},
+    change::{Asker, Change, Confirm},
     draft::Draft,
-    listing,
     next::{CONFIRMED, Next},
     plan, rendered,
 };
-use crate::{
-    model::{mcp::Revision, records::Server},
-    policy::approval::ListedTool,
-    store::StoreError,
-};
+use crate::store::StoreError;
 
 /// How often a change is prepared anew because another node wrote in between.
 pub(super) const TRIES_MAX: usize = 5;
 /// The most keys that a message about the trifecta names.
 const KEYS_NAMED_MAX: usize = 5;
-
-/// A listing that waits to be taken in, and who waits for that.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) organization: String,
-    pub(super) slug: String,
-    pub(super) heard: Heard,
-    /// Why it was not taken in, if it was not; none: nobody waits.
-    pub(super) done: Option<oneshot::Sender<Option<String>>>,
-}
 
 impl Control {
     /// Makes a change of the management API. What it gives is live and on disk.
@@ -66,52 +50,6 @@ impl Control {
             }
         }
         Err(ChangeError::Store(StoreError::Busy))
-    }
-
-    /// Takes in a complete listing of a server. Publishes only if it changed anything; listings that wait for the writer at one time
-    /// are taken in together, so that a start with many servers compiles the policy a few times, not once a server.
-    ///
-    /// # Errors
-    /// [`Rejected`]
-    pub async fn listed(&self, name: &str, revision: Revision, tools: Vec<ListedTool>) -> Result<(), Rejected> {
-        let Some((organization, slug)) = name.split_once('/') else { return Ok(()) };
-        self.note_listed((organization, slug), self.now_ms());
-        let (done, wait) = oneshot::channel();
-        let heard = Heard { revision, tools, dropped: 0 };
-        let listing = Listing { organization: organization.to_owned(), slug: slug.to_owned(), heard, done: Some(done) };
-        self.listings.lock().await.push(listing);
-        let mut state = self.state.lock().await;
-        let batch = std::mem::take(&mut *self.listings.lock().await);
-        if !batch.is_empty() {
-            let taken = self.take_listings(&mut state, &batch).await;
-            let why = taken.err().map(|why| why.to_string());
-            for done in batch.into_iter().filter_map(|listing| listing.done) {
-                let _ = done.send(why.clone());
-            }
-        }
-        drop(state);
-        // Whoever took it along has answered by now, unless it was cut off: then the next listing comes.
-        match wait.await {
-            Ok(Some(why)) => Err(Rejected::Faults(why)),
-            Ok(None) | Err(_) => Ok(()),
-        }
-    }
-
-    pub(super) async fn take_listings(&self, state: &mut State, batch: &[Listing]) -> Result<(), Rejected> {
-        for _ in 0..TRIES_MAX {
-            let Some(next) = with_listings(state, batch) else { return Ok(()) };
-            if self.standing.is_away() {
-                return self.take_unsaved(state, next, batch);
-            }
-            let draft = self.draft(state, &next).map_err(|faults| rendered(&next, &faults))?;
-            match self.commit(state, next, draft).await {
-                Ok(_) => return Ok(()),
-                Err(StoreError::RevisionConflict { .. }) => self.catch_up(state).await?,
-                Err(why) if self.store.is_shared() && why.is_of_the_engine() => self.lost(&why),
-                Err(other) => return Err(other.into()),
-            }
-        }
-        Err(Rejected::Store(StoreError::Busy))
     }
 
     /// A tool that is isolated because its exposed name is taken is not approved (contract §6).
@@ -149,20 +87,6 @@ impl Control {
             }
         }
     }
-}
-
-/// The state with these listings taken in; none: they change nothing.
-fn with_listings(state: &State, batch: &[Listing]) -> Option<Next> {
-    let catalog = Arc::clone(&state.catalog);
-    let mut next = state.next();
-    for listing in batch {
-        let name = (listing.organization.as_str(), listing.slug.as_str());
-        // One that is not there was deleted while it was asked.
-        if catalog.find::<Server>(Some(name.0), name.1).is_ok() {
-            listing::take(&mut next, &catalog, name, listing.heard.clone());
-        }
-    }
-    Some(next).filter(|next| !next.writes.is_empty())
 }
 
 /// Whether every key that the change gives the trifecta was confirmed; keeps what was with the key (contract §9).

@@ -11,7 +11,7 @@ use std::{
 /// says so with every call must not be asked with every call.
 pub const AFTER_CHANGE_MIN_MS: u64 = 5_000;
 
-/// The plan: every server has one next time, or is being asked.
+/// The plan: every server has one next time, or is being asked, or its answer is being taken in.
 #[derive(Debug)]
 pub struct Plan {
     interval_ms: u64,
@@ -25,7 +25,10 @@ pub struct Plan {
 struct State {
     /// When it is asked next; while it is being asked, when it must be asked once more, if sooner than in an interval.
     next_ms: Option<u64>,
+    /// From when it is asked until its answer is taken in.
     asking: bool,
+    /// It holds one of the places of those who are asked at one time.
+    holds_place: bool,
     asked_ms: Option<u64>,
     removed: bool,
 }
@@ -59,7 +62,13 @@ impl Plan {
                 Some(_) => {}
                 None => {
                     self.due.insert((now_ms, Arc::clone(&name)));
-                    let state = State { next_ms: Some(now_ms), asking: false, asked_ms: None, removed: false };
+                    let state = State {
+                        next_ms: Some(now_ms),
+                        asking: false,
+                        holds_place: false,
+                        asked_ms: None,
+                        removed: false,
+                    };
                     self.servers.insert(name, state);
                 }
             }
@@ -97,17 +106,25 @@ impl Plan {
         let room = self.asking < self.at_once_max && self.due.first().is_some_and(|(at, _)| *at <= now_ms);
         let (_, name) = if room { self.due.pop_first()? } else { return None };
         let state = self.servers.get_mut(&name)?;
-        (state.next_ms, state.asking, state.asked_ms) = (None, true, Some(now_ms));
+        (state.next_ms, state.asking, state.holds_place, state.asked_ms) = (None, true, true, Some(now_ms));
         self.asking += 1;
         Some(name)
     }
 
-    /// A server that was started has been asked, answered or not. Whether it is still in the plan.
-    pub fn done(&mut self, name: &str, now_ms: u64) -> bool {
-        let Some((name, mut state)) = self.servers.remove_entry(name) else { return false };
-        if state.asking {
+    /// A server that was started has answered, or will not: another one may be asked while this answer is taken in. This one is not
+    /// asked again before [`Self::done`].
+    pub fn answered(&mut self, name: &str) {
+        if let Some(state) = self.servers.get_mut(name)
+            && std::mem::take(&mut state.holds_place)
+        {
             self.asking -= 1;
         }
+    }
+
+    /// A server that was started has been asked, answered or not, and the answer was taken in. Whether it is still in the plan.
+    pub fn done(&mut self, name: &str, now_ms: u64) -> bool {
+        self.answered(name);
+        let Some((name, mut state)) = self.servers.remove_entry(name) else { return false };
         if state.removed {
             return false;
         }
@@ -172,6 +189,10 @@ mod tests {
                     String::new()
                 }
                 "start" => show(plan.start(now).map(|name| name.to_string())),
+                "answered" => {
+                    plan.answered(words[2]);
+                    String::new()
+                }
                 "done" => plan.done(words[2], now).to_string(),
                 "next" => show(plan.next_ms().map(|at| at.to_string())),
                 other => panic!("{other}"),
@@ -179,7 +200,8 @@ mod tests {
             assert_eq!(got, expected, "{line}");
             let due: usize = plan.servers.values().filter(|state| !state.asking).count();
             assert_eq!(due, plan.due.len(), "{line}: each server is due or being asked");
-            assert_eq!(plan.asking, plan.servers.values().filter(|state| state.asking).count(), "{line}");
+            assert_eq!(plan.asking, plan.servers.values().filter(|state| state.holds_place).count(), "{line}");
+            assert!(plan.servers.values().all(|state| state.asking || !state.holds_place), "{line}");
         }
     }
 
@@ -210,6 +232,17 @@ mod tests {
             1000,
             2,
             "0 set a b c\n0 start = a\n0 start = b\n0 start = -\n0 next = -\n1 done a = true\n1 next = 0\n1 start = c\n1 start = -",
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_taken_in_holds_nobody_up_but_its_server() {
+        check(
+            1000,
+            1,
+            "0 set a b c\n0 start = a\n0 start = -\n1 answered a\n1 answered a\n1 next = 0\n1 start = b\n1 start = -\n2 want a = true
+            3 answered b\n3 start = c\n4 answered c\n4 start = -\n5 done a = true\n5 start = a\n6 answered zz\n6 set b\n7 done c = false
+            7 done a = false\n8 start = -\n9 done b = true\n9 next = 1009",
         );
     }
 

@@ -63,7 +63,7 @@ pub type Apply = Arc<dyn Fn(Found) -> BoxFuture<'static, ()> + Send + Sync>;
 pub struct Settings {
     /// `discovery.interval`
     pub interval: Duration,
-    /// Servers asked at one time.
+    /// Servers asked at one time. Those whose outcome is being applied do not count: it waits for its turn, one a server.
     pub at_once_max: usize,
     /// How long the first round counts as running at most: [`FIRST_ROUND_MAX`].
     pub first_round_max: Duration,
@@ -234,6 +234,7 @@ impl Driver {
 
     fn hand_over(&mut self, asked: Asked, outcome: Outcome, waiters: Vec<oneshot::Sender<Outcome>>) {
         let server = Arc::clone(&asked.server);
+        self.plan.answered(&server);
         match self.servers.get(&server) {
             None => self.finish(&server),
             Some(now) if *now != asked => {

@@ -9,7 +9,7 @@
 //! **Invariants.** A tool is `approved` only while its current definition is the pinned one. What was listed never lifts
 //! `changed` once the pinned bytes were seen; only a person does. A name that was once recorded is never dropped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
     name::exposed,
@@ -59,6 +59,9 @@ pub struct ListedTool {
     /// Why it can never be called, apart from its name being borne twice, which [`apply_listing`] finds.
     pub fault: Option<String>,
 }
+
+/// The number of the tools that are recorded first in their organization.
+pub const FIRST_RECORDED: i64 = 1;
 
 /// Whose tools are recorded, and the number that new ones get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,11 +268,14 @@ pub fn apply_pins(known: Vec<ToolRecord>, recording: Recording<'_>, pins: &[&App
     })
 }
 
-/// The number after every one that was given to a tool of the organization.
+/// The number after every one that was given to a tool, by organization; for one without tools it is [`FIRST_RECORDED`].
 #[must_use]
-pub fn next_recorded<'a>(tools: impl IntoIterator<Item = &'a ToolRecord>, organization: &str) -> i64 {
-    let of_it = tools.into_iter().filter(|tool| tool.organization == organization);
-    of_it.map(|tool| tool.recorded).max().map_or(1, |last| last.saturating_add(1))
+pub fn next_recorded<'a>(tools: impl IntoIterator<Item = &'a ToolRecord>) -> HashMap<&'a str, i64> {
+    tools.into_iter().fold(HashMap::new(), |mut numbers, tool| {
+        let number = numbers.entry(tool.organization.as_str()).or_insert(FIRST_RECORDED);
+        *number = tool.recorded.saturating_add(1).max(*number);
+        numbers
+    })
 }
 
 /// Runs `change` over every record of a server, those of new names included, and tells the touched from the others.

@@ -135,24 +135,34 @@ async fn a_changed_server_is_asked_at_once_and_its_old_answer_dropped() {
 
 #[tokio::test]
 async fn so_many_are_asked_at_once_and_no_more() {
-    let mock = Mock::start(lister()).await;
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let pair = Arc::new(tokio::sync::Barrier::new(2)); // passes only when two are under way
-    let highest = Arc::clone(&most);
-    let apply: Apply = Arc::new(move |_| {
-        let (now, most, pair) = (Arc::clone(&now), Arc::clone(&most), Arc::clone(&pair));
-        async move {
-            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            pair.wait().await;
-            now.fetch_sub(1, Ordering::SeqCst);
-        }
-        .boxed()
-    });
-    let servers = ["a", "b", "c", "d", "e", "f"].iter().map(|name| asked(name, &mock)).collect();
-    let two = Settings { at_once_max: 2, ..HOURLY };
-    let schedule = Schedule::start(Arc::new(Client::new(Resolver::table([]))), two, servers, apply);
+    let (one, two) = (Mock::start(|_| Act::Hang).await, Mock::start(|_| Act::Hang).await);
+    let third = Mock::start(lister()).await;
+    let at_once = Settings { at_once_max: 2, ..HOURLY };
+    let servers = vec![asked("a", &one), asked("b", &two), asked("c", &third)];
+    let (_schedule, _outcomes) = start(at_once, servers);
+    while one.seen().is_empty() || two.seen().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // Another schedule comes to its end meanwhile: a third question would have arrived before.
+    let other = Mock::start(lister()).await;
+    let (schedule, _outcomes) = start(HOURLY, vec![asked("other", &other)]);
     schedule.first_round().await;
-    assert_eq!((highest.load(Ordering::SeqCst), mock.seen().len()), (2, 6));
+    assert_eq!(third.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn an_outcome_that_waits_for_its_turn_keeps_nobody_from_being_asked() {
+    let mock = Mock::start(lister()).await;
+    let all = Arc::new(tokio::sync::Barrier::new(3)); // passes only when three outcomes wait
+    let apply: Apply = Arc::new(move |_| {
+        let all = Arc::clone(&all);
+        async move { _ = all.wait().await }.boxed()
+    });
+    let servers = ["a", "b", "c"].iter().map(|name| asked(name, &mock)).collect();
+    let one = Settings { at_once_max: 1, ..HOURLY };
+    let schedule = Schedule::start(Arc::new(Client::new(Resolver::table([]))), one, servers, apply);
+    schedule.first_round().await;
+    assert_eq!(mock.seen().len(), 3);
 }
 
 #[tokio::test]

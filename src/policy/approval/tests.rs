@@ -1,7 +1,7 @@
-//! Sequences of events as data, with the state after each; and what no sequence may do.
+//! Sequences of events as data, with the state after each.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
 
-use proptest::prelude::*;
+use std::collections::HashMap;
 
 use super::{
     Applied, ApproveError, ListedTool, Move, Recording, ToolState, adopt, apply_listing, apply_pins, approve, block,
@@ -11,6 +11,8 @@ use crate::model::{
     pin::Pin,
     records::{Approval, ApprovalStatus, Class, Definition, Label, ToolRecord},
 };
+
+mod properties;
 
 /// Each line: a name, then `event state` pairs. A listing is written `[…]`: letters are definitions, `!` a fault of
 /// the one before, no letter: the tool is not listed. `pin=A` and `block=A` are a file's line, `pin=` none; `restart`
@@ -329,98 +331,12 @@ fn the_file_decides_on_class_and_labels() {
 #[test]
 fn numbers_follow_those_of_the_organization() {
     let mut tools = together(apply_listing(vec![], recording(7), vec![listed_tool("t", "A")], &[]));
-    assert_eq!(next_recorded(&tools, "acme"), 8);
-    assert_eq!(next_recorded(&tools, "other"), 1);
+    tools.extend(together(apply_listing(vec![], recording(3), vec![listed_tool("u", "A")], &[])));
+    assert_eq!(next_recorded(&tools), HashMap::from([("acme", 8)]));
+    tools[1].organization = "other".into();
+    assert_eq!(next_recorded(&tools), HashMap::from([("acme", 8), ("other", 4)]));
     tools[0].recorded = i64::MAX;
-    assert_eq!(next_recorded(&tools, "acme"), i64::MAX);
-}
-
-/// What a person does, and what a server does.
-fn any_event() -> impl Strategy<Value = String> {
-    prop_oneof![
-        4 => any_listing(),
-        2 => "approve=[ABC]",
-        1 => Just("block".to_owned()),
-        1 => "(pin|block)=[ABC]",
-        1 => Just("pin=".to_owned()),
-    ]
-}
-
-fn any_listing() -> impl Strategy<Value = String> {
-    prop_oneof![9 => "\\[([ABC]!?){0,2}\\]", 1 => Just("restart".to_owned())]
-}
-
-proptest! {
-    #[test]
-    fn no_listing_lifts_changed(
-        life in proptest::collection::vec(any_event(), 1..20),
-        listings in proptest::collection::vec(any_listing(), 1..12),
-    ) {
-        let mut world = World::default();
-        world.play("[A]");
-        for event in &life {
-            world.play(event);
-        }
-        let mut sticky = world.known[0].changed;
-        for event in &listings {
-            let before = world.state();
-            world.play(event);
-            let after = world.state();
-            if after == ToolState::Approved {
-                // A mismatch before the pinned bytes were ever seen is the one case that a listing may end.
-                prop_assert!(!sticky, "{event} lifted `changed`");
-            }
-            sticky |= world.known[0].changed;
-            prop_assert_eq!(before == ToolState::Blocked, after == ToolState::Blocked);
-        }
-    }
-
-    #[test]
-    fn only_pinned_bytes_are_approved(life in proptest::collection::vec(any_event(), 1..30)) {
-        let mut world = World::default();
-        world.play("[A]");
-        let mut approved = None;
-        let mut blocked = false;
-        for event in &life {
-            let outcome = world.play(event);
-            // A model of it that knows only what people said.
-            match (event.as_str(), &world.file) {
-                ("block", _) => blocked = true,
-                (approve, None) if approve.starts_with("approve=") && outcome == "approved" => {
-                    (approved, blocked) = (world.known[0].pin, false);
-                }
-                (approve, Some(_)) if approve.starts_with("approve=") && outcome == "approved" => blocked = false,
-                (pinned, Some(file)) if pinned.starts_with("pin=") || pinned.starts_with("block=") => {
-                    approved = approved.filter(|pin| *pin == file.sha256);
-                }
-                _ => {}
-            }
-            if world.state() == ToolState::Approved {
-                let said = world.file.as_ref().map_or(approved, |file| Some(file.sha256));
-                prop_assert_eq!(world.known[0].current.as_ref().map(|d| d.sha256), said);
-                prop_assert!(!blocked);
-                let by_file = world.file.as_ref().is_some_and(|file| file.status == ApprovalStatus::Blocked);
-                prop_assert!(!by_file);
-            }
-        }
-    }
-
-    #[test]
-    fn no_known_name_is_dropped(
-        rounds in proptest::collection::vec(proptest::collection::vec(("[a-d]|a\\.b|a_b", "[AB]"), 0..6), 1..8),
-    ) {
-        let mut known = vec![];
-        let mut ever = std::collections::BTreeSet::new();
-        for (recorded, round) in (1..).zip(rounds) {
-            ever.extend(round.iter().map(|(name, _)| name.clone()));
-            let listed = round.iter().map(|(name, letter)| listed_tool(name, letter)).collect();
-            let applied = apply_listing(known, recording(recorded), listed, &[]);
-            known = together(applied);
-            let mut have: Vec<_> = known.iter().map(|record| record.name.clone()).collect();
-            have.sort();
-            prop_assert_eq!(have, ever.iter().cloned().collect::<Vec<_>>());
-        }
-    }
+    assert_eq!(next_recorded(&tools)["acme"], i64::MAX);
 }
 
 #[test]
