@@ -3,9 +3,10 @@
 //! For a reviewer's eyes: nothing is approved by it. `_meta` of the tool is left out, as it is in the hash.
 
 use serde::Serialize;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::words::{self, Piece};
+use crate::policy::schema;
 
 /// One member that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,110 +118,117 @@ fn meaning(path: &[String]) -> String {
     }
 }
 
-/// Whether the arguments' schema takes more or less than before, where one keyword alone tells.
+/// What the change does to what each schema takes as a whole; only those that changed. An output schema that is not there takes all.
+pub(super) fn effects(approved: &Json, current: &Json) -> Map<String, Json> {
+    let all = Json::Bool(true);
+    let of = |name: &str| -> Option<(String, Json)> {
+        let (before, after) = (approved.get(name).unwrap_or(&all), current.get(name).unwrap_or(&all));
+        (before != after).then(|| (name.to_owned(), Json::from(schema::effect(before, after).as_str())))
+    };
+    ["inputSchema", "outputSchema"].into_iter().filter_map(of).collect()
+}
+
+/// Whether a schema takes more or less than before, where one keyword alone tells; none for what no check looks at.
 fn effect(path: &[String], before: Option<&Json>, after: Option<&Json>) -> Option<&'static str> {
-    let schema = matches!(path.first().map(String::as_str), Some("inputSchema" | "outputSchema"));
-    let keyword = path.last().map(String::as_str).filter(|_| schema && path.len() > 1)?;
-    if matches!(keyword, "description" | "title" | "examples" | "default" | "$comment" | "deprecated") {
+    let (root, steps) = path.split_first()?;
+    if !matches!(root.as_str(), "inputSchema" | "outputSchema") || steps.is_empty() {
         return None;
     }
-    let number = |value: Option<&Json>| value.and_then(Json::as_f64);
-    let items = |value: Option<&Json>| value.and_then(Json::as_array).cloned();
-    let order = |less: bool, more: bool| match (less, more) {
+    let Some(keyword) = keyword(steps) else { return Some("unknown") };
+    match keyword {
+        "description" | "title" | "examples" | "default" | "$comment" | "deprecated" | "readOnly" | "writeOnly"
+        | "format" => None,
+        keyword => Some(weighed(keyword, before, after)),
+    }
+}
+
+/// The keyword that a path leads to, if what it says there is said of the whole: by way of members and items that all values have, not
+/// below a `not`, an `if` or a `oneOf`, where less of one is more of the other, nor below a name or a value that only looks like one.
+fn keyword(steps: &[String]) -> Option<&str> {
+    let mut steps = steps.iter().map(String::as_str);
+    loop {
+        let step = steps.next()?;
+        if steps.len() == 0 {
+            return Some(step);
+        }
+        match step {
+            "properties" | "patternProperties" | "allOf" | "anyOf" | "prefixItems" => {
+                // A name or an index; where the path ends with it, a whole subschema came or went.
+                steps.next()?;
+            }
+            "items" | "additionalProperties" | "propertyNames" => {}
+            _ => return None,
+        }
+    }
+}
+
+/// What a keyword's new value does.
+fn weighed(keyword: &str, before: Option<&Json>, after: Option<&Json>) -> &'static str {
+    let numbers = (before.map(Json::as_f64), after.map(Json::as_f64));
+    let bound = |closer: fn(&f64, &f64) -> bool| match numbers {
+        (Some(Some(before)), Some(Some(after))) => order(closer(&after, &before), closer(&before, &after)),
+        (None, Some(Some(_))) => "narrower",
+        (Some(Some(_)), None) => "wider",
+        _ => "unknown",
+    };
+    let list = |value: Option<&Json>| value.and_then(Json::as_array).cloned();
+    let comes_or_goes = || order(before.is_none() && after.is_some(), before.is_some() && after.is_none());
+    match keyword {
+        "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => bound(f64::lt),
+        "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => bound(f64::gt),
+        "required" => {
+            let (old, new) = (list(before).unwrap_or_default(), list(after).unwrap_or_default());
+            subset(&new, &old, |item, all| all.contains(item))
+        }
+        "enum" => match (list(before), list(after)) {
+            (Some(old), Some(new)) => subset(&old, &new, |item, all| all.contains(item)),
+            _ => comes_or_goes(),
+        },
+        "type" => match (before.map(types), after.map(types)) {
+            (Some(old), Some(new)) => {
+                subset(&old, &new, |item, all| all.contains(item) || (*item == "integer" && all.contains(&"number")))
+            }
+            _ => comes_or_goes(),
+        },
+        "uniqueItems" => {
+            let is_on = |value: Option<&Json>| value == Some(&Json::Bool(true));
+            order(!is_on(before) && is_on(after), is_on(before) && !is_on(after))
+        }
+        "additionalProperties" => {
+            let openness = |value: Option<&Json>| match value {
+                None | Some(Json::Bool(true)) => 2,
+                Some(Json::Bool(false)) => 0,
+                Some(_) => 1,
+            };
+            order(openness(after) < openness(before), openness(after) > openness(before))
+        }
+        "pattern" | "const" | "not" | "multipleOf" => comes_or_goes(),
+        _ => "unknown",
+    }
+}
+
+const fn order(less: bool, more: bool) -> &'static str {
+    match (less, more) {
         (true, _) => "narrower",
         (_, true) => "wider",
         _ => "unknown",
-    };
-    let told = match keyword {
-        "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => {
-            match (number(before), number(after)) {
-                (Some(before), Some(after)) => order(after < before, after > before),
-                (None, Some(_)) => "narrower",
-                _ => "wider",
-            }
-        }
-        "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => {
-            match (number(before), number(after)) {
-                (Some(before), Some(after)) => order(after > before, after < before),
-                (None, Some(_)) => "narrower",
-                _ => "wider",
-            }
-        }
-        "required" | "enum" => {
-            let (old, new) = (items(before).unwrap_or_default(), items(after).unwrap_or_default());
-            let (lost, gained) = (old.iter().any(|i| !new.contains(i)), new.iter().any(|i| !old.contains(i)));
-            let absent = before.is_none() || after.is_none();
-            match (keyword, lost, gained, absent) {
-                ("required", false, true, _) | ("enum", true, false, false) => "narrower",
-                ("required", true, false, _) | ("enum", false, true, false) => "wider",
-                ("enum", _, _, true) => order(before.is_none(), after.is_none()),
-                _ => "unknown",
-            }
-        }
-        "additionalProperties" => match (before, after) {
-            (Some(Json::Bool(false)), None | Some(Json::Bool(true))) => "wider",
-            (None | Some(Json::Bool(true)), Some(Json::Bool(false))) => "narrower",
-            _ => "unknown",
-        },
-        "pattern" | "const" | "not" | "multipleOf" => order(before.is_none(), after.is_none()),
-        _ => "unknown",
-    };
-    Some(told)
+    }
+}
+
+/// By what was allowed and what is: something gone, something new, or both, which cannot be told.
+fn subset<T>(old: &[T], new: &[T], is_in: impl Fn(&T, &[T]) -> bool) -> &'static str {
+    let lost = old.iter().any(|item| !is_in(item, new));
+    let gained = new.iter().any(|item| !is_in(item, old));
+    order(lost && !gained, gained && !lost)
+}
+
+fn types(value: &Json) -> Vec<&str> {
+    match value {
+        Json::String(one) => vec![one],
+        Json::Array(several) => several.iter().filter_map(Json::as_str).collect(),
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
-
-    use serde_json::{Value as Json, json};
-
-    use super::between;
-
-    fn tool() -> Json {
-        json!({
-            "name": "pay", "description": "Pay a bill.", "_meta": { "v": 1 },
-            "inputSchema": {
-                "type": "object", "required": ["to"], "additionalProperties": false,
-                "properties": { "to": { "type": "string", "maxLength": 10 }, "kind": { "enum": ["a", "b"] } }
-            },
-            "annotations": { "readOnlyHint": true }
-        })
-    }
-
-    #[test]
-    fn each_member_that_differs_is_told_with_its_meaning() {
-        let rows: [(&str, Json, &str, &str, Option<&str>); 12] = [
-            ("/description", json!("Pay a debt."), "changed", "told about the tool", None),
-            ("/annotations/readOnlyHint", json!(false), "changed", "claims", None),
-            ("/inputSchema/properties/to/maxLength", json!(20), "changed", "argument `to`", Some("wider")),
-            ("/inputSchema/properties/to/maxLength", json!(5), "changed", "argument `to`", Some("narrower")),
-            ("/inputSchema/properties/kind/enum", json!(["a"]), "changed", "argument `kind`", Some("narrower")),
-            ("/inputSchema/properties/kind/enum", json!(["a", "b", "c"]), "changed", "argument", Some("wider")),
-            ("/inputSchema/required", json!([]), "changed", "must be there", Some("wider")),
-            ("/inputSchema/required", json!(["to", "kind"]), "changed", "must be there", Some("narrower")),
-            ("/inputSchema/additionalProperties", json!(true), "changed", "takes", Some("wider")),
-            ("/inputSchema/properties/x", json!({ "type": "string" }), "added", "argument `x`", Some("unknown")),
-            ("/inputSchema/properties/to/pattern", json!("^a"), "added", "argument `to`", Some("narrower")),
-            ("/title", json!("Pay"), "added", "told about the tool", None),
-        ];
-        for (path, value, change, meaning, effect) in rows {
-            let mut after = tool();
-            let (parent, last) = path.rsplit_once('/').unwrap();
-            after.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(last.to_owned(), value);
-            let found = between(&tool(), &after);
-            assert_eq!(found.len(), 1, "{path}: {found:?}");
-            let one = &found[0];
-            assert_eq!((one.path.as_str(), one.change, one.effect), (path, change, effect));
-            assert!(one.meaning.contains(meaning), "{path}: {}", one.meaning);
-        }
-    }
-
-    #[test]
-    fn what_is_not_in_the_hash_is_not_in_the_diff() {
-        let mut after = tool();
-        after["_meta"] = json!({ "v": 2 });
-        assert!(between(&tool(), &after).is_empty());
-        after["inputSchema"]["_meta"] = json!(1);
-        assert_eq!(between(&tool(), &after).len(), 1);
-    }
-}
+mod tests;

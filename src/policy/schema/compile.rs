@@ -171,7 +171,7 @@ fn build(
 }
 
 /// The dialect of `$schema`, by default 2020-12. An embedded resource may only name a known one too.
-fn dialect(schema: &Value) -> Result<Draft, SchemaFault> {
+pub(super) fn dialect(schema: &Value) -> Result<Draft, SchemaFault> {
     let own = match schema.get("$schema") {
         None => Draft::Draft202012,
         Some(Value::String(uri)) => known_dialect(uri)?,

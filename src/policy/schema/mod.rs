@@ -8,6 +8,7 @@
 
 mod advertise;
 mod bounds;
+mod compare;
 mod compile;
 mod keywords;
 mod params;
@@ -16,6 +17,7 @@ mod tool;
 mod violation;
 
 pub use advertise::advertise;
+pub use compare::{Effect, effect};
 pub use compile::{Role, Schema, SchemaFault};
 pub use params::{ParamHeader, ParamKind};
 pub use tool::{ToolFault, ToolSchemas};
