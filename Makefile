@@ -22,7 +22,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console test-fleet fleet-soak test-bridge guardrail-report
+.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape load-manage test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console test-fleet fleet-soak test-bridge guardrail-report
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -157,6 +157,10 @@ load-readme:
 # What a scrape of 1,000 tools and 1,000 keys costs; docs/operations.md holds the figures.
 load-scrape: build
 	$(PYTHON) load/scrape.py $(TOOLGATE)
+
+# What managing 10,000 tools on 500 servers costs; docs/management.md holds the figures. PROFILE=dev TOOLGATE=target/debug/toolgate for a debug build.
+load-manage: build
+	$(PYTHON) load/manage.py $(TOOLGATE)
 
 deb: build
 	@systemd/debian/build $(TOOLGATE) target/debian

@@ -61,6 +61,11 @@ impl Call {
         self.params.get(name).map(String::as_str)
     }
 
+    /// Every member of the query, by name.
+    pub(super) fn params(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.params.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// `?organization=`
     pub(super) fn organization(&self) -> Option<&str> {
         self.param("organization")

@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::{
     Rooms,
     call::{At, Body, Call, only},
+    named,
     objects::{self, LIST},
     pages,
     reply::{Outcome, Refused, Reply},
@@ -22,7 +23,7 @@ use crate::{
         change::{Change, Confirm, ServerName},
         show_user,
     },
-    model::records::Server,
+    model::records::{Server, UserCredential},
 };
 
 /// Lists the users whose credentials are held, without the credentials.
@@ -34,15 +35,14 @@ use crate::{
 pub(super) async fn list(State(rooms): State<Arc<Rooms>>, call: Call, At(slug): At<String>) -> Outcome {
     call.allow(Role::Viewer, &LIST)?;
     let catalog = rooms.control.catalog();
-    let server = &catalog.find::<Server>(call.organization(), &slug)?.value;
+    let server = named::server(&call, &catalog, &slug)?;
     let of_it =
         catalog.records.users.iter().filter(|one| one.server == server.slug && one.organization == server.organization);
     let entries = of_it.map(|one| {
         let show = move || show_user(one);
         (one.user.clone(), Box::new(show) as Box<dyn FnOnce() -> Json>)
     });
-    let path = format!("/v1/servers/{slug}/credentials");
-    Ok(pages::page(&call, (&path, "credentials"), entries)?.at(catalog.revision))
+    Ok(pages::page(&call, (&named::list(server, "credentials"), "credentials"), entries)?.at(catalog.revision))
 }
 
 /// Stores a user's credential, sealed with `store.key`, or replaces it. The next call for the user goes out with it.
@@ -65,13 +65,11 @@ pub(super) async fn put(
         )));
     }
     let catalog = rooms.control.catalog();
-    let home = catalog.find::<Server>(call.organization(), &slug)?.value.organization.clone();
-    let server = ServerName { organization: Some(home.clone()), slug: slug.clone() };
+    let Server { organization, slug, .. } = named::server(&call, &catalog, &slug)?;
+    let server = ServerName { organization: Some(organization.clone()), slug: slug.clone() };
     let change = Change::PutCredential { server, user: user.clone(), headers };
     let done = rooms.control.apply(&change, &call.asker(Confirm::No)?).await?;
-    let is_it = |one: &&crate::model::records::UserCredential| {
-        one.user == user && one.server == slug && one.organization == home
-    };
+    let is_it = |one: &&UserCredential| one.user == user && one.server == *slug && one.organization == *organization;
     let shown = done.records.users.iter().find(is_it).map(show_user).ok_or_else(Refused::internal)?;
     Ok(Reply::ok(shown).at(done.revision))
 }
@@ -90,7 +88,7 @@ pub(super) async fn delete(
 ) -> Outcome {
     call.allow(Role::Admin, &["organization"])?;
     body.none()?;
-    let server = ServerName { organization: call.organization().map(str::to_owned), slug: slug.clone() };
+    let server = named::server_name(&call, &slug);
     let change = Change::DeleteCredential { server, user: user.clone() };
     let done = rooms.control.apply(&change, &call.asker(Confirm::No)?).await?;
     Ok(objects::deleted("credential", &format!("{slug}/{user}")).at(done.revision))

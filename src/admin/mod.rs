@@ -16,6 +16,7 @@ mod explain;
 mod guardrails;
 mod keys;
 mod listen;
+mod named;
 mod nodes;
 mod objects;
 mod openapi;

@@ -1,4 +1,7 @@
-//! Lists: sorted by a key, filtered, a page at a time where `?limit=` says so. `next` is the path of the next page.
+//! Lists: sorted by a key, filtered, a page at a time where `?limit=` says so. `next` is the path of the next page, with all that
+//! the query had.
+//!
+//! A page begins after a key, not at a number: what is made or deleted while somebody turns the pages moves no other entry.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value as Json};
@@ -39,8 +42,8 @@ pub(super) fn page<'a>(
             .filter(|limit| (1..=LIMIT_MAX).contains(limit))
             .ok_or_else(|| Refused::invalid(format!("`limit` must be from 1 to {LIMIT_MAX}")))?,
     };
-    let after = call.param("after").unwrap_or_default();
-    let mut entries: Vec<_> = entries.filter(|(key, _)| after.is_empty() || key.as_str() > after).collect();
+    let after = call.param("after");
+    let mut entries: Vec<_> = entries.filter(|(key, _)| after.is_none_or(|after| key.as_str() > after)).collect();
     entries.sort_by(|(a, _), (b, _)| a.cmp(b));
     let more = entries.len() > limit;
     entries.truncate(limit);
@@ -49,9 +52,9 @@ pub(super) fn page<'a>(
     let mut body = Map::new();
     body.insert(name.to_owned(), Json::Array(shown));
     if more {
-        let organization =
-            call.organization().map(|home| format!("&organization={}", encoded(home))).unwrap_or_default();
-        let next = format!("{path}?limit={limit}&after={}{organization}", encoded(&last));
+        let others = call.params().filter(|(name, _)| !PARAMS.contains(name));
+        let others: String = others.map(|(name, value)| format!("&{name}={}", encoded(value))).collect();
+        let next = format!("{path}?limit={limit}&after={}{others}", encoded(&last));
         body.insert("next".to_owned(), Json::from(next));
     }
     Ok(Reply::ok(Json::Object(body)))

@@ -22,6 +22,7 @@ pub(super) fn api() -> OpenApiRouter<Arc<Rooms>> {
         .routes(routes!(servers::discover))
         .routes(routes!(credentials::list))
         .routes(routes!(credentials::put, credentials::delete))
+        .routes(routes!(tools::list_all))
         .routes(routes!(tools::list))
         .routes(routes!(tools::get, tools::patch))
         .routes(routes!(tools::approve))

@@ -518,10 +518,26 @@ pub(super) struct ShownTool {
     approved_definition: Json,
     /// What changed between them.
     diff: Vec<Difference>,
+    /// `inputSchema` and `outputSchema`, where they changed: what the change does to what the schema takes as a whole.
+    effects: BTreeMap<String, Effect>,
     /// What to look at twice.
     warnings: Option<Vec<Warning>>,
     /// What annotations and name suggest.
     suggested: Option<Suggested>,
+}
+
+/// What a change does to what a schema takes; nothing is approved by it.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Effect {
+    /// It takes what it took.
+    Same,
+    /// It takes something that it did not take before.
+    Wider,
+    /// It takes nothing new.
+    Narrower,
+    /// Cannot be told.
+    Unknown,
 }
 
 /// One member that differs.
@@ -1025,6 +1041,14 @@ pub(super) enum ManagedBy {
 #[into_params(parameter_in = Query)]
 pub(super) struct Home {
     /// Needed where several organizations have the name.
+    organization: Option<String>,
+}
+
+/// Members of a query.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Narrow {
+    /// Only those of this organization.
     organization: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     Rooms,
     call::{At, Body, Call, only, take_confirm},
-    diff, objects, pages,
+    diff, named, objects, pages,
     reply::{Outcome, Refused, Reply},
     review, shapes,
 };
@@ -25,6 +25,8 @@ use crate::{
     policy::approval,
 };
 
+/// The query of lists of tools.
+const QUERY: [&str; 4] = ["organization", pages::PARAMS[0], pages::PARAMS[1], "status"];
 /// The longest note to a decision, in characters.
 pub(super) const NOTE_CHARS_MAX: usize = 1000;
 
@@ -35,37 +37,55 @@ pub(super) const NOTE_CHARS_MAX: usize = 1000;
     responses((status = 200, body = shapes::Tools))
 )]
 pub(super) async fn list(State(rooms): State<Arc<Rooms>>, call: Call, At(slug): At<String>) -> Outcome {
-    call.allow(Role::Viewer, &["organization", "limit", "after", "status"])?;
+    call.allow(Role::Viewer, &QUERY)?;
     let catalog = rooms.control.catalog();
-    let server = catalog.find::<Server>(call.organization(), &slug)?;
-    list_of(&rooms, &call, &catalog, &server.value)
+    let server = named::server(&call, &catalog, &slug)?;
+    list_of(&rooms, &call, &catalog, server)
+}
+
+/// Lists the tools of every server, by organization, server and name.
+#[utoipa::path(
+    get, path = "/v1/tools", tag = "tools", params(shapes::Narrow, shapes::Paging, shapes::ByStatus),
+    responses((status = 200, body = shapes::Tools))
+)]
+pub(super) async fn list_all(State(rooms): State<Arc<Rooms>>, call: Call) -> Outcome {
+    call.allow(Role::Viewer, &QUERY)?;
+    let catalog = rooms.control.catalog();
+    let (wanted, servers) = (call.organization(), catalog.servers());
+    let tools = catalog.records.tools.iter().filter(|tool| {
+        wanted.is_none_or(|home| tool.organization == home)
+            && servers.contains(&(tool.organization.as_str(), tool.server.as_str()))
+    });
+    let key = |tool: &ToolRecord| format!("{}/{}/{}", tool.organization, tool.server, tool.name);
+    list_some(&rooms, &call, (&catalog, "/v1/tools"), tools.map(|tool| (key(tool), tool)))
 }
 
 /// The tools of a server, as a list.
 pub(super) fn list_of(rooms: &Rooms, call: &Call, catalog: &Catalog, server: &Server) -> Outcome {
-    let path = format!("/v1/servers/{}/tools", pages::encoded(&server.slug));
+    let tools = catalog.tools(server).map(|tool| (tool.name.clone(), tool));
+    list_some(rooms, call, (catalog, &named::list(server, "tools")), tools)
+}
+
+fn list_some<'c>(
+    rooms: &Rooms,
+    call: &Call,
+    (catalog, path): (&'c Catalog, &str),
+    tools: impl Iterator<Item = (String, &'c ToolRecord)>,
+) -> Outcome {
     let status = call.param("status");
     if let Some(status) = status
         && !approval::ToolState::ALL.iter().any(|state| state.as_str() == status)
     {
         return Err(Refused::invalid("`status` must be pending, approved, changed, removed or blocked"));
     }
-    let pins: std::collections::HashMap<&str, &Approval> = catalog
-        .records
-        .approvals
-        .iter()
-        .map(|owned| &owned.value)
-        .filter(|pin| pin.server == server.slug && pin.organization == server.organization)
-        .map(|pin| (pin.tool.as_str(), pin))
-        .collect();
-    let pins = &pins;
-    let entries = catalog.tools(server).filter_map(move |tool| {
-        let pin = pins.get(tool.name.as_str()).copied();
+    let pins = catalog.pins();
+    let entries = tools.filter_map(|(key, tool)| {
+        let pin = pins.get(&(tool.organization.as_str(), tool.server.as_str(), tool.name.as_str())).copied();
         let wanted = status.is_none_or(|status| approval::state(tool, pin).as_str() == status);
         let show = move || Json::Object(summary(rooms, tool, pin));
-        wanted.then(|| (tool.name.clone(), Box::new(show) as Box<dyn FnOnce() -> Json>))
+        wanted.then(|| (key, Box::new(show) as Box<dyn FnOnce() -> Json>))
     });
-    Ok(pages::page(call, (&path, "tools"), entries)?.at(catalog.revision))
+    Ok(pages::page(call, (path, "tools"), entries)?.at(catalog.revision))
 }
 
 /// Shows a tool: both definitions, what differs, and what a reviewer should look at twice.
@@ -76,17 +96,18 @@ pub(super) fn list_of(rooms: &Rooms, call: &Call, catalog: &Catalog, server: &Se
 pub(super) async fn get(State(rooms): State<Arc<Rooms>>, call: Call, At(path): At<(String, String)>) -> Outcome {
     call.allow(Role::Viewer, &["organization"])?;
     let catalog = rooms.control.catalog();
-    let (_, tool) = catalog.tool(&named(&call, path))?;
+    let (_, tool) = catalog.tool(&named::tool(&call, path))?;
     let pin = catalog.pin(tool).map(|owned| &owned.value);
     let mut shown = summary(&rooms, tool, pin);
     let read =
         |definition: &crate::model::records::Definition| serde_json::from_str(&definition.json).unwrap_or(Json::Null);
     let (current, approved) = (tool.current.as_ref().map(read), tool.approved.as_ref().map(read));
-    let diff = match (&approved, &current) {
-        (Some(approved), Some(current)) => json!(diff::between(approved, current)),
-        _ => json!([]),
+    let (diff, effects) = match (&approved, &current) {
+        (Some(approved), Some(current)) => (diff::between(approved, current), diff::effects(approved, current)),
+        _ => Default::default(),
     };
-    shown.insert("diff".to_owned(), diff);
+    shown.insert("diff".to_owned(), json!(diff));
+    shown.insert("effects".to_owned(), Json::Object(effects));
     if let Some(definition) = &current {
         let others = review::others(&catalog, tool);
         shown.insert("warnings".to_owned(), json!(review::warnings(definition, &others)));
@@ -110,7 +131,7 @@ pub(super) async fn approve(
     body: Body,
 ) -> Outcome {
     call.allow(Role::Approver, &["organization"])?;
-    approve_by(&rooms, &named(&call, path), body.object()?, call.asker(Confirm::No)?).await
+    approve_by(&rooms, &named::tool(&call, path), body.object()?, call.asker(Confirm::No)?).await
 }
 
 /// Approves a tool by the members of a body.
@@ -155,7 +176,7 @@ pub(super) async fn block(
     body: Body,
 ) -> Outcome {
     call.allow(Role::Approver, &["organization"])?;
-    block_by(&rooms, &named(&call, path), body.optional()?, call.asker(Confirm::No)?).await
+    block_by(&rooms, &named::tool(&call, path), body.optional()?, call.asker(Confirm::No)?).await
 }
 
 /// Blocks a tool by the members of a body.
@@ -183,7 +204,7 @@ pub(super) async fn patch(
     call.allow(Role::Approver, &["organization"])?;
     let mut members = body.object()?;
     let confirm = take_confirm(&mut members);
-    let name = named(&call, path);
+    let name = named::tool(&call, path);
     let catalog = rooms.control.catalog();
     let (_, tool) = catalog.tool(&name)?;
     let state = approval::state(tool, catalog.pin(tool).map(|owned| &owned.value));
@@ -212,10 +233,6 @@ async fn decided(rooms: &Rooms, change: &Change, asker: &Asker, name: &ToolName)
     let (_, tool) = done.tool(name)?;
     let pin = done.pin(tool).map(|owned| &owned.value);
     Ok(Reply::ok(Json::Object(summary(rooms, tool, pin))).at(done.revision))
-}
-
-fn named(call: &Call, (server, tool): (String, String)) -> ToolName {
-    ToolName { organization: call.organization().map(str::to_owned), server, tool }
 }
 
 /// Hash, class and labels by the reader of `[[approval]]`; what is left out is filled in and must not be used.

@@ -208,24 +208,15 @@ fn collect(
     organization: Option<&str>,
     status: Option<Status>,
 ) -> Result<Vec<Json>, Failure> {
-    let slugs: Vec<(String, Option<String>)> = match slug {
-        Some(slug) => vec![(slug.to_owned(), organization.map(str::to_owned))],
-        None => {
-            let servers = api.list(&path(&["servers"], organization), "servers")?;
-            let name = |server: &Json, member: &str| server.get(member).and_then(Json::as_str).map(str::to_owned);
-            servers.iter().filter_map(|server| Some((name(server, "slug")?, name(server, "organization")))).collect()
-        }
+    let mut list = match slug {
+        Some(slug) => path(&["servers", slug, "tools"], organization),
+        None => path(&["tools"], organization),
     };
-    let mut tools = Vec::new();
-    for (slug, organization) in slugs {
-        let mut list = path(&["servers", &slug, "tools"], organization.as_deref());
-        if let Some(status) = status {
-            let joint = if list.contains('?') { '&' } else { '?' };
-            let _ = write!(list, "{joint}status={}", word(&status));
-        }
-        tools.extend(api.list(&list, "tools")?);
+    if let Some(status) = status {
+        let joint = if list.contains('?') { '&' } else { '?' };
+        let _ = write!(list, "{joint}status={}", word(&status));
     }
-    Ok(tools)
+    api.list(&list, "tools")
 }
 
 /// Approves every tool of a list; each is bound to the hash in the list.
@@ -305,6 +296,9 @@ fn diff(tool: &Json) -> String {
         }
         out.push('\n');
     }
+    for (name, effect) in tool.get("effects").and_then(Json::as_object).into_iter().flatten() {
+        let _ = writeln!(out, "\n{name} as a whole: {}", meant(effect.as_str().unwrap_or_default()));
+    }
     let known = tool.get("definition").is_some_and(|d| !d.is_null());
     if tool.get("approved_definition").is_none_or(Json::is_null) {
         out.push_str("\nNo definition was approved yet");
@@ -313,6 +307,16 @@ fn diff(tool: &Json) -> String {
         out.push_str("\nThe current definition is the approved one.\n");
     }
     out + &remarks(tool)
+}
+
+/// What a change of a schema does, in words.
+fn meant(effect: &str) -> &str {
+    match effect {
+        "same" => "takes what it took",
+        "wider" => "wider, takes something that it did not take before",
+        "narrower" => "narrower, takes nothing new",
+        _ => "whether it takes more or less cannot be told",
+    }
 }
 
 /// What to look at twice, and the command that approves what was shown.

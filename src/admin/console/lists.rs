@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     admin::reply::Refused,
-    model::records::{Access, Approval, Grant, Key, ToolRecord},
+    model::records::{Access, Grant, Key, ToolRecord},
     policy::approval::{self, ToolState},
 };
 
@@ -35,13 +35,7 @@ pub(super) fn tools(asked: &Page<'_>) -> Result<Shown, Refused> {
     let wanted = asked.query.one("show");
     let filter = FILTERS.iter().find(|(name, _, _)| *name == wanted);
     let (_, _, states) = filter.ok_or_else(|| Refused::not_found("there is no such list"))?;
-    let pins: HashMap<(&str, &str, &str), &Approval> = catalog
-        .records
-        .approvals
-        .iter()
-        .map(|owned| &owned.value)
-        .map(|pin| ((pin.organization.as_str(), pin.server.as_str(), pin.tool.as_str()), pin))
-        .collect();
+    let pins = catalog.pins();
     let mut rows: Vec<(usize, ToolState, &ToolRecord)> = catalog
         .records
         .tools

@@ -10,6 +10,7 @@ mod crash;
 mod explain;
 mod files;
 mod keys;
+mod many;
 mod openapi;
 mod review;
 mod roles;
