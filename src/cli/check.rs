@@ -2,7 +2,11 @@
 
 use std::{io::Write as _, path::Path, process::ExitCode, sync::Arc};
 
+use serde_json::json;
+
+use super::{client::Failure, print::Out};
 use crate::{
+    conf::Fault,
     control,
     policy::compile::Handles,
     upstream::{
@@ -13,18 +17,17 @@ use crate::{
     },
 };
 
-/// Runs the command.
-pub(super) fn run(conf: &Path) -> ExitCode {
+/// Runs the command: for a person on standard error, for a program as JSON on standard output.
+pub(super) fn run(conf: &Path, out: Out) -> Result<ExitCode, Failure> {
     let client = Arc::new(Client::new(Resolver::system()));
     let mut handles = Handles::new(Registry::new(Sessions::new(client, SessionLimits::default())));
-    let (text, code) = match control::check(conf, &mut handles) {
-        Ok(warnings) => (format!("{warnings}{}: ok\n", conf.display()), ExitCode::SUCCESS),
-        Err(faults) => (faults, ExitCode::from(78)),
-    };
-    let mut err = std::io::stderr().lock();
-    let _ = err.write_all(text.as_bytes());
-    if !text.ends_with('\n') {
-        let _ = err.write_all(b"\n");
+    let (faults, sources) = control::check(conf, &mut handles);
+    let is_faulty = faults.iter().any(Fault::is_error);
+    if out.json {
+        out.object(&json!({ "faults": sources.to_json(&faults) }))?;
+    } else {
+        let ok = if is_faulty { String::new() } else { format!("{}: ok\n", conf.display()) };
+        let _ = write!(std::io::stderr().lock(), "{}{ok}", sources.render(&faults));
     }
-    code
+    Ok(if is_faulty { ExitCode::from(super::FAULTY) } else { ExitCode::SUCCESS })
 }

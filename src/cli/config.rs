@@ -55,7 +55,7 @@ fn read(path: &Path) -> Result<Conf, String> {
 
 fn faulty(faults: &str) -> Result<ExitCode, Failure> {
     let _ = std::io::stderr().lock().write_all(faults.as_bytes());
-    Ok(ExitCode::from(78))
+    Ok(ExitCode::from(super::FAULTY))
 }
 
 fn as_json(option: &Explained) -> Json {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    fault::{Fault, FileSpan, Sources, nearest},
+    fault::{Fault, FaultCode, FileSpan, Sources, nearest},
     options::Conf,
     policy::{Item, Object},
 };
@@ -104,7 +104,8 @@ impl<'a> Court<'a> {
             Some(first) => format!("the first is at {}", self.sources.place(first)),
             None => "the first was made through the API".to_owned(),
         };
-        self.faults.push(Fault::error(at, format!("{} is there twice", item.value.title())).hint(first));
+        let twice = Fault::error(at, format!("{} is there twice", item.value.title()));
+        self.faults.push(twice.of(FaultCode::Duplicate).hint(first));
         false
     }
 
@@ -158,6 +159,7 @@ impl<'a> Court<'a> {
         let candidates = if self.comparisons < COMPARISONS_MAX { known(&self.known) } else { Vec::new() };
         self.comparisons += candidates.len();
         let near = nearest(name, candidates).map(shown);
+        let fault = fault.of(FaultCode::UnknownReference);
         self.faults.push(match near {
             Some(near) => fault.hint(format!("did you mean `{near}`?")),
             None => fault,

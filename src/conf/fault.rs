@@ -5,6 +5,7 @@
 use std::{fmt::Write as _, ops::Range, sync::Arc};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use serde_json::{Value as Json, json};
 
 use crate::model::records::Origin;
 
@@ -15,6 +16,64 @@ pub enum Severity {
     Error,
     /// Loaded all the same; a person should know.
     Warning,
+}
+
+impl Severity {
+    /// As reports write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// What kind of fault it is, for programs. Where the management API has a code for the same (contract §9), it is that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultCode {
+    /// A file or folder cannot be read.
+    UnreadableFile,
+    /// The text is no TOML.
+    InvalidToml,
+    /// A member that no table has.
+    UnknownMember,
+    /// A member that has to be there.
+    MissingMember,
+    /// Anything else that is wrong with what was written.
+    InvalidValue,
+    /// A second object of that name.
+    Duplicate,
+    /// A name that nothing has.
+    UnknownReference,
+    /// A server's URL.
+    InvalidUrl,
+    /// A server's credential.
+    InvalidCredential,
+    /// A key gets all three legs of the trifecta, and nobody confirmed it.
+    TrifectaUnconfirmed,
+    /// A grant names a revoked key.
+    KeyRevoked,
+}
+
+impl FaultCode {
+    /// As `toolgate check --json` writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnreadableFile => "unreadable_file",
+            Self::InvalidToml => "invalid_toml",
+            Self::UnknownMember => "unknown_member",
+            Self::MissingMember => "missing_member",
+            Self::InvalidValue => "invalid_value",
+            Self::Duplicate => "duplicate",
+            Self::UnknownReference => "unknown_reference",
+            Self::InvalidUrl => "invalid_mcp_server_url",
+            Self::InvalidCredential => "invalid_mcp_credential",
+            Self::TrifectaUnconfirmed => "mcp_trifecta_unconfirmed",
+            Self::KeyRevoked => "key_revoked",
+        }
+    }
 }
 
 /// A byte range of a file that was read.
@@ -42,6 +101,8 @@ impl FileSpan {
 pub struct Fault {
     /// Whether it stops the load.
     pub severity: Severity,
+    /// What kind it is of.
+    pub code: FaultCode,
     /// Where; none for what came through the API or is said of no place.
     pub origin: Option<FileSpan>,
     /// What is wrong, on one line.
@@ -54,13 +115,21 @@ impl Fault {
     /// A fault that stops the load.
     #[must_use]
     pub fn error(origin: Option<FileSpan>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, origin, message: message.into(), hint: None }
+        let (severity, code) = (Severity::Error, FaultCode::InvalidValue);
+        Self { severity, code, origin, message: message.into(), hint: None }
     }
 
     /// A fault that a person should know of.
     #[must_use]
     pub fn warning(origin: Option<FileSpan>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(origin, message) }
+    }
+
+    /// The fault as one of that kind.
+    #[must_use]
+    pub const fn of(mut self, code: FaultCode) -> Self {
+        self.code = code;
+        self
     }
 
     /// The fault with a hint.
@@ -114,15 +183,18 @@ impl Sources {
     /// `path:line:col` of a place; line and column count from 1, the column in characters.
     #[must_use]
     pub fn place(&self, at: &FileSpan) -> String {
-        match self.find(&at.path) {
-            Some(file) => {
-                let line = file.line(at.span.start);
-                let before = line.text.get(..line.at).unwrap_or("");
-                let column = before.chars().filter(|c| *c != '\u{feff}').count() + 1;
-                format!("{}:{}:{column}", at.path, line.number)
-            }
+        match self.position(at) {
+            Some((line, column)) => format!("{}:{line}:{column}", at.path),
             None => at.path.to_string(),
         }
+    }
+
+    /// Line and column of a place, both from 1, the column in characters; none in a file that was not read.
+    #[must_use]
+    pub fn position(&self, at: &FileSpan) -> Option<(usize, usize)> {
+        let line = self.find(&at.path)?.line(at.span.start);
+        let before = line.text.get(..line.at).unwrap_or("");
+        Some((line.number, before.chars().filter(|c| *c != '\u{feff}').count() + 1))
     }
 
     /// Never shows this part of a file: a secret was written where only a reference to one belongs.
@@ -136,24 +208,46 @@ impl Sources {
     /// The faults as text for a person, by file and place. The first line of each is `path:line:col: error: message`.
     #[must_use]
     pub fn render(&self, faults: &[Fault]) -> String {
+        let mut out = String::new();
+        for fault in self.sorted(faults) {
+            let _ = writeln!(out, "{}", self.render_one(fault));
+        }
+        out
+    }
+
+    /// The faults for a program, in the same order: `severity`, `code`, `file`, `line`, `column`, `message`, `hint`; null where a fault
+    /// is said of no place, or has no hint.
+    #[must_use]
+    pub fn to_json(&self, faults: &[Fault]) -> Json {
+        let one = |fault: &Fault| {
+            let at = fault.origin.as_ref();
+            let (line, column) = at.and_then(|at| self.position(at)).unzip();
+            json!({
+                "severity": fault.severity.as_str(), "code": fault.code.as_str(),
+                "file": at.map(|at| &*at.path), "line": line, "column": column,
+                "message": fault.message, "hint": fault.hint,
+            })
+        };
+        self.sorted(faults).into_iter().map(one).collect()
+    }
+
+    /// By file and place.
+    fn sorted<'f>(&self, faults: &'f [Fault]) -> Vec<&'f Fault> {
         let mut sorted: Vec<&Fault> = faults.iter().collect();
         sorted.sort_by_key(|fault| {
             let at = fault.origin.as_ref();
             let file = at.and_then(|at| self.files.iter().position(|file| file.path == at.path));
             (file.unwrap_or(self.files.len()), at.map_or(0, |at| at.span.start))
         });
-        let mut out = String::new();
-        for fault in sorted {
-            let _ = writeln!(out, "{}", self.render_one(fault));
-        }
-        out
+        sorted
     }
 
     fn render_one(&self, fault: &Fault) -> String {
-        let (level, word) = match fault.severity {
-            Severity::Error => (Level::ERROR, "error"),
-            Severity::Warning => (Level::WARNING, "warning"),
+        let level = match fault.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
         };
+        let word = fault.severity.as_str();
         let message = on_one_line(&fault.message);
         let place = fault.origin.as_ref().map(|at| format!("{}: ", self.place(at))).unwrap_or_default();
         let mut group = Group::with_title(level.with_name(format!("{place}{word}")).primary_title(message));

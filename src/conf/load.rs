@@ -10,7 +10,7 @@ use std::{
 use toml::de::DeTable;
 
 use super::{
-    fault::{Fault, Sources},
+    fault::{Fault, FaultCode, Sources},
     interpolate::{Env, expand_all},
     options::Conf,
     policy::{Policy, read_policy},
@@ -157,7 +157,7 @@ fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
     let folder = match (disk.absolute)(path) {
         Ok(path) => path.parent().unwrap_or(Path::new("/")).to_path_buf(),
         Err(why) => {
-            out.faults.push(Fault::error(None, format!("{}: {why}", path.display())));
+            out.faults.push(Fault::error(None, format!("{}: {why}", path.display())).of(FaultCode::UnreadableFile));
             return out;
         }
     };
@@ -166,7 +166,7 @@ fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
         (out.conf, places) = read_conf(reader, table);
     });
     if let Err(why) = read {
-        out.faults.push(Fault::error(None, format!("{}: {why}", path.display())));
+        out.faults.push(Fault::error(None, format!("{}: {why}", path.display())).of(FaultCode::UnreadableFile));
         return out;
     }
     let conf: Arc<str> = path.to_string_lossy().into();
@@ -193,7 +193,9 @@ fn read_all(path: &Path, disk: &Disk<'_>) -> Outcome {
                 read_policy(reader, table, &mut out.policy);
             });
             if let Err(why) = read {
-                out.faults.push(Fault::error(origin.clone(), format!("{}: {why}", path.display())));
+                out.faults.push(
+                    Fault::error(origin.clone(), format!("{}: {why}", path.display())).of(FaultCode::UnreadableFile),
+                );
             }
             done.push(path);
         }
@@ -236,7 +238,8 @@ fn read_one(
             |fault: &Fault| fault.origin.as_ref().is_some_and(|at| lines.contains(&line(&text, at.span.start)));
         reader.faults.retain(|fault| !spoilt(fault));
         for error in errors {
-            reader.fault(&error.span().unwrap_or_default(), error.message());
+            let origin = reader.origin(&error.span().unwrap_or_default());
+            reader.faults.push(Fault::error(origin, error.message()).of(FaultCode::InvalidToml));
         }
     }
     for span in reader.masks {

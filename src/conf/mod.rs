@@ -33,7 +33,7 @@ mod value;
 pub use auth::TokenIssuer;
 pub use credential::{CREDENTIAL_HEADER_NAME_MAX, CREDENTIAL_HEADERS_MAX, judge_header};
 pub use describe::{Explained, dump, explain, policy_schema, schema, values};
-pub use fault::{Fault, FileSpan, Severity, Sources, nearest};
+pub use fault::{Fault, FaultCode, FileSpan, Severity, Sources, nearest};
 pub use load::{FILE_BYTES_MAX, Loaded, Outcome, Rejected, from_text, from_texts, load};
 pub use logs::AccessLog;
 pub use net::{Address, Dsn, Listen, Tls, judge_url};

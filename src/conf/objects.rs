@@ -3,7 +3,7 @@
 use super::{
     codec::{Anything, Bool, Count, Id, List, Opt, Slug, Strings, Word, words},
     credential::{Headers, Secret},
-    fault::Fault,
+    fault::{Fault, FaultCode},
     measure::{Bytes, Digest, FilePath, Moment, Net, PinHex, Rates, Time},
     net::{Urls, WebAddress},
     policy::{Object, titled},
@@ -110,6 +110,8 @@ impl Form for Server {
         credential_mode: Word<CredentialMode>;
         connect_url: Opt<WebAddress>;
     };
+    const CODES: &'static [(&'static str, FaultCode)] =
+        &[("url", FaultCode::InvalidUrl), ("credential", FaultCode::InvalidCredential)];
     fn blank() -> Self {
         Self {
             organization: String::new(),

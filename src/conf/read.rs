@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value as Json, json};
 
 use super::{
-    fault::{Fault, FileSpan, nearest},
+    fault::{Fault, FaultCode, FileSpan, nearest},
     value::{Entry, Node, Table, Value},
 };
 use crate::model::units::shown;
@@ -45,6 +45,8 @@ pub(super) struct Member<T> {
 /// An object with named members.
 pub(super) trait Form: Sized + 'static {
     const MEMBERS: &'static [Member<Self>];
+    /// Members whose faults have a code of their own.
+    const CODES: &'static [(&'static str, FaultCode)] = &[];
     /// The object with every default filled in, and something in place of what is required.
     fn blank() -> Self;
 }
@@ -236,12 +238,18 @@ pub(super) fn read_form<F: Form>(reader: &mut Reader<'_>, written: &Written<'_>)
         };
         places.0.push(Place { name: member.name, span: entry.value.span.clone(), items });
         if !matches!(entry.value.node, Node::Faulty) {
+            let before = reader.faults.len();
             reader.within(member.name, |reader| (member.read)(&mut form, reader, &entry.value));
+            if let Some((_, code)) = F::CODES.iter().find(|(name, _)| *name == member.name) {
+                reader.faults.iter_mut().skip(before).for_each(|fault| fault.code = *code);
+            }
         }
     }
     for member in F::MEMBERS {
         if member.required && !reader.cut && !places.has(member.name) {
-            reader.fault(&written.span, format!("{} lacks `{}`", written.kind, member.name));
+            let origin = reader.origin(&written.span);
+            let lacks = format!("{} lacks `{}`", written.kind, member.name);
+            reader.faults.push(Fault::error(origin, lacks).of(FaultCode::MissingMember));
         }
     }
     (form, places)
@@ -270,7 +278,7 @@ pub(super) fn unknown(
         None => format!("there is {}", listed(known, "and")),
     };
     let origin = reader.origin(&entry.at);
-    reader.faults.push(Fault::error(origin, message).hint(hint));
+    reader.faults.push(Fault::error(origin, message).of(FaultCode::UnknownMember).hint(hint));
 }
 
 /// `a`, `b` and `c`.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::{
     court::{Court, Known, Names, item_place, owned, place},
-    fault::{Fault, Sources},
+    fault::{Fault, FaultCode, Sources},
     options::Conf,
     policy::{Item, Object, Policy},
 };
@@ -108,7 +108,7 @@ fn grants(court: &mut Court<'_>, items: Vec<Item<Grant>>) -> Vec<Owned<Grant>> {
         };
         if revoked {
             let message = format!("key `{}` is revoked, so the grant gives nothing", shown(key));
-            court.faults.push(Fault::warning(place(item, "key"), message));
+            court.faults.push(Fault::warning(place(item, "key"), message).of(FaultCode::KeyRevoked));
         }
         known_in(court, item, (&SERVER, &home), std::slice::from_ref(server));
     }
@@ -185,10 +185,11 @@ fn check_url(court: &mut Court<'_>, item: &Item<Server>) {
     }
     let message =
         format!("the URL of {} begins with `http://`, which `egress.allow_http` does not allow", item.value.title());
-    court.faults.push(match item.origin {
+    let fault = match item.origin {
         Origin::File { .. } => Fault::error(place(item, "url"), message),
         Origin::Api => Fault::warning(None, message),
-    });
+    };
+    court.faults.push(fault.of(FaultCode::InvalidUrl));
 }
 
 /// No credential in a header that attribution owns.
@@ -200,7 +201,7 @@ fn check_credential(court: &mut Court<'_>, item: &Item<Server>) {
         let title = item.value.title();
         let message =
             format!("{title} has its credential in `{}`, which is a header of `attribution.prefix`", shown(name));
-        court.error(place(item, "credential"), message);
+        court.faults.push(Fault::error(place(item, "credential"), message).of(FaultCode::InvalidCredential));
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::{secrets, users};
 use crate::{
-    conf::{self, Fault},
+    conf::{self, Fault, Sources},
     model::records::{GuardStage, Records},
     policy::{
         compile::{GuardScope, Handles, Inputs, compile, guard_plan},
@@ -16,18 +16,16 @@ use crate::{
     },
 };
 
-/// Judges a conf and its policy.
-///
-/// # Errors
-/// All faults, rendered; on success the warnings.
-pub fn check(path: &Path, handles: &mut Handles) -> Result<String, String> {
+/// Judges a conf and its policy: every fault, and the texts to show them with.
+#[must_use]
+pub fn check(path: &Path, handles: &mut Handles) -> (Vec<Fault>, Sources) {
     let outcome = conf::load(path);
     let mut faults = outcome.check(Records::default());
     let sources = outcome.sources.clone();
     if faults.iter().any(Fault::is_error) {
-        return Err(sources.render(&faults));
+        return (faults, sources);
     }
-    let Ok(loaded) = outcome.into_loaded() else { return Err(sources.render(&faults)) };
+    let Ok(loaded) = outcome.into_loaded() else { return (faults, sources) };
     let (records, _) = conf::resolve(loaded.policy, &loaded.conf, &sources);
     let secrets = records
         .servers
@@ -49,8 +47,7 @@ pub fn check(path: &Path, handles: &mut Handles) -> Result<String, String> {
     match compile(&inputs, handles) {
         Ok((_, more)) | Err(more) => faults.extend(more),
     }
-    let text = sources.render(&faults);
-    if faults.iter().any(Fault::is_error) { Err(text) } else { Ok(text) }
+    (faults, sources)
 }
 
 /// The guardrails of a conf's policy files that apply to a scope, compiled as for calls. Without an organization those of the only

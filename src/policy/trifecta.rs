@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::approval::{self, ToolState};
 use crate::{
-    conf::{Fault, FileSpan},
+    conf::{Fault, FaultCode, FileSpan},
     model::{
         records::{Access, Approval, ApprovalStatus, Class, Grant, Key, Label, Origin, Owned, Records, Server},
         units::shown,
@@ -200,14 +200,15 @@ pub fn faults(records: &Records, kept: &BTreeSet<String>) -> Vec<Fault> {
             let message = format!("{}: the lethal trifecta", files.describe(&key.value));
             let hint =
                 "if that is meant, write `confirm_trifecta = true` in every grant of the key that brings one of them";
-            faults.push(Fault::error(FileSpan::of(&grant.origin), message).hint(hint));
+            let fault = Fault::error(FileSpan::of(&grant.origin), message).hint(hint);
+            faults.push(fault.of(FaultCode::TrifectaUnconfirmed));
         }
     }
     let all = Trifecta::of(records);
     for key in all.closed().filter(|key| !seen.contains(key.value.id.as_str()) && !kept.contains(&key.value.id)) {
         if all.unconfirmed(&key.value).is_some() {
             let message = format!("{}: nobody confirmed that", all.describe(&key.value));
-            faults.push(Fault::warning(FileSpan::of(&key.origin), message));
+            faults.push(Fault::warning(FileSpan::of(&key.origin), message).of(FaultCode::TrifectaUnconfirmed));
         }
     }
     faults

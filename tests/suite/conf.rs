@@ -12,6 +12,7 @@ use toolgate::{
     model::records::{Origin, Owned, Records},
 };
 
+mod check;
 mod options;
 mod policy_files;
 

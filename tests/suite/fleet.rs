@@ -308,24 +308,3 @@ fn an_acl_user_over_tls() {
         assert!(!gws[0].log_text().contains("secret"), "{}", gws[0].log_text());
     });
 }
-
-#[test]
-fn check_names_the_limits_that_cannot_be_leased() {
-    run(async {
-        let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
-        for (url, limit, named) in
-            [("redis://127.0.0.1:1", 31, true), ("redis://127.0.0.1:1", 32, false), ("", 31, false)]
-        {
-            let gateway = Gateway::new().server_with("demo", &up, &format!("rate_limit = '{limit}/min'"));
-            let gateway = gateway.key("ann", &format!("rate_limit = '{limit}/s'"));
-            let gw = gateway.conf(&format!("[rate_limits]\nurl = '{url}'")).start();
-            let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
-            let output = command.args(["check", "--conf"]).arg(gw.folder().join("toolgate.toml")).output().unwrap();
-            assert!(output.status.success());
-            let said = String::from_utf8(output.stderr).unwrap();
-            for who in ["key `ann`, 31/s", "server `demo`, 31/min"] {
-                assert_eq!(said.contains(&format!("the rate limit of {who}, is too small to lease")), named, "{said}");
-            }
-        }
-    });
-}

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     budget::Scope,
-    conf::{Conf, Fault, FileSpan},
+    conf::{Conf, Fault, FaultCode, FileSpan},
     model::{
         mcp::Revision,
         records::{Approval, Detector, GuardStage, Guardrail, Origin, Owned, Protocol, Records, Server, ToolRecord},
@@ -344,12 +344,14 @@ impl Compiler<'_, '_> {
         match target_of(server, secrets, conf) {
             Ok(target) => Some(target),
             Err(TargetFault::Credential(why)) => {
-                self.faults.push(server_fault(owned, format!("server `{}`: {why}", server.slug)));
+                let fault = server_fault(owned, format!("server `{}`: {why}", server.slug));
+                self.faults.push(fault.of(FaultCode::InvalidCredential));
                 target_of(server, &ServerSecrets { tls: secrets.tls.clone(), ..ServerSecrets::default() }, conf).ok()
             }
             Err(TargetFault::Url(why)) => {
                 let hint = "`egress.allow_http` and `egress.allow_networks` open private servers";
-                self.faults.push(server_fault(owned, format!("server `{}`: url: {why}", server.slug)).hint(hint));
+                let fault = server_fault(owned, format!("server `{}`: url: {why}", server.slug)).hint(hint);
+                self.faults.push(fault.of(FaultCode::InvalidUrl));
                 None
             }
         }
