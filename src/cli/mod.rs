@@ -10,6 +10,7 @@ mod check;
 mod client;
 mod completions;
 mod config;
+mod credential;
 mod demo;
 pub mod demo_server;
 mod explain;
@@ -47,7 +48,7 @@ pub struct Cli {
     /// The socket of the gateway to manage; `admin.socket` of the conf file unless given.
     #[arg(long, global = true, env = "TOOLGATE_SOCKET")]
     socket: Option<PathBuf>,
-    /// Print what the API answers, as JSON.
+    /// Print what the API answers, or `check` finds, as JSON.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -62,7 +63,8 @@ enum Command {
         #[arg(long, hide = true)]
         take_over: bool,
     },
-    /// Judge the conf and its policy and print every fault; exit 78 if one is an error. Writes nothing.
+    /// Judge the conf and its policy and print every fault; exit 78 if one is an error. With --json on standard output, each with
+    /// its file, line and column. Writes nothing.
     Check,
     /// The conf in force, its schema, and what an option is for.
     #[command(subcommand)]
@@ -88,6 +90,9 @@ enum Command {
     /// Give keys the servers and tools that they need.
     #[command(subcommand)]
     Grant(grant::Command),
+    /// Credentials of users, for servers that are called with each user's own.
+    #[command(subcommand)]
+    Credential(credential::Command),
     /// Guardrails on arguments and results.
     #[command(subcommand)]
     Guardrail(guardrail::Command),
@@ -147,15 +152,16 @@ pub fn main() -> ExitCode {
 /// Runs a command line.
 #[must_use]
 pub fn run(cli: &Cli) -> ExitCode {
-    let Some(command) = cli.command.as_ref().filter(|_| !cli.test) else {
-        if cli.test {
-            return check::run(&cli.conf);
+    let command = match (&cli.command, cli.test) {
+        (_, true) => &Command::Check,
+        (Some(command), false) => command,
+        (None, false) => {
+            let _ = Cli::command().print_help();
+            return ExitCode::from(USAGE);
         }
-        let _ = Cli::command().print_help();
-        return ExitCode::from(USAGE);
     };
     let done = match command {
-        Command::Check => return check::run(&cli.conf),
+        Command::Check => check::run(&cli.conf, print::Out { json: cli.json }),
         Command::Serve { take_over } => return serve::run(&cli.conf, *take_over),
         Command::Demo { once, listen } => return demo::run(*once, *listen),
         Command::Config(command) => config::run(&cli.conf, print::Out { json: cli.json }, command),
@@ -186,6 +192,7 @@ fn manage(cli: &Cli, command: &Command) -> Result<ExitCode, Failure> {
         Command::Tool(command) => tool::run(&api, out, command),
         Command::Key(command) => key::run(&api, out, command),
         Command::Grant(command) => grant::run(&api, out, command),
+        Command::Credential(command) => credential::run(&api, out, command),
         Command::Guardrail(command) => guardrail::run(&api, out, command),
         Command::Organization(command) => organization::run(&api, out, command),
         Command::Project(command) => project::run(&api, out, command),
@@ -202,3 +209,5 @@ fn manage(cli: &Cli, command: &Command) -> Result<ExitCode, Failure> {
 
 /// The exit code of wrong usage (sysexits).
 const USAGE: u8 = 64;
+/// The exit code for a faulty conf or policy (sysexits).
+const FAULTY: u8 = 78;

@@ -1,8 +1,9 @@
 //! The command line: thin over the API, with its own exit codes.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use super::api::Api;
 use crate::support::{
@@ -18,11 +19,20 @@ pub struct Cli<'g> {
 }
 
 impl Cli<'_> {
-    /// Runs `toolgate` with these words, the conf of the gateway, and some input.
+    /// Runs `toolgate` with these words and the conf of the gateway.
     pub async fn run(&self, words: &[&str]) -> Output {
+        self.fed(words, "").await
+    }
+
+    /// The same, with this on its standard input.
+    pub async fn fed(&self, words: &[&str], input: &str) -> Output {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_toolgate"));
-        command.args(words).arg("--conf").arg(self.gw.folder().join("toolgate.toml"));
-        command.current_dir("/").stdin(std::process::Stdio::null()).output().await.unwrap()
+        command.args(words).arg("--conf").arg(self.gw.folder().join("toolgate.toml")).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A command that does not read its input may be gone before it is written.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes()).await;
+        child.wait_with_output().await.unwrap()
     }
 
     /// What it printed, having done what it was asked.
@@ -128,6 +138,8 @@ fn every_list_is_json_when_asked() {
         for (words, name, path) in [
             (&["server", "list"][..], "servers", "/v1/servers"),
             (&["tool", "list", "demo"], "tools", "/v1/servers/demo/tools"),
+            (&["tool", "list"], "tools", "/v1/tools"),
+            (&["tool", "list", "--status", "pending"], "tools", "/v1/tools?status=pending"),
             (&["key", "list"], "keys", "/v1/keys"),
             (&["grant", "list", "bot"], "grants", "/v1/keys/bot/grants"),
             (&["guardrail", "list"], "guardrails", "/v1/guardrails"),

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
-use super::api::Api;
+use super::{api::Api, cli::Cli};
 use crate::support::{
     Faults,
     answer::Era,
@@ -306,5 +306,60 @@ fn users_go_with_their_server_and_explain_knows_them() {
         {
             api.patch("/v1/servers/demo", wrong).await.refused(400, "invalid_request");
         }
+    });
+}
+
+#[test]
+fn the_command_line_stores_a_credential_that_no_argument_shows() {
+    run(async {
+        let (gw, api, up) = gateway(Speaks::Modern).await;
+        let (cli, ann) = (Cli { gw: &gw }, secret("ann"));
+        let words = ["credential", "set", "demo", "ann", "--header", "Authorization"];
+        let stored = cli.fed(&words, &format!("Bearer {ann}\n")).await;
+        assert!(stored.status.success(), "{stored:?}");
+        let said = format!("{stored:?}");
+        assert!(said.contains("authorization") && !said.contains(&ann), "{said}");
+        of(&gw, "ann").call("demo_t", json!({})).await.ok();
+        assert_eq!(up.calls().last().unwrap().header("authorization"), Some(format!("Bearer {ann}").as_str()));
+        // From files, which replaces it; the second header comes from standard input.
+        let file = gw.folder().join("of-ann");
+        std::fs::write(&file, "from-a-file-2718281828").unwrap();
+        let header = format!("X-Api-Key={}", file.display());
+        let words = ["credential", "set", "demo", "ann", "--header", &header, "--header", "X-Other", "--json"];
+        let stored = cli.fed(&words, "from-input-1414213562").await;
+        let shown: Value = serde_json::from_slice(&stored.stdout).unwrap();
+        assert_eq!((&shown["user"], &shown["headers"]), (&json!("ann"), &json!(["x-api-key", "x-other"])));
+        of(&gw, "ann").call("demo_t", json!({})).await.ok();
+        let call = up.calls().pop().unwrap();
+        let sent = ["authorization", "x-api-key", "x-other"].map(|name| call.header(name));
+        assert_eq!(sent, [None, Some("from-a-file-2718281828"), Some("from-input-1414213562")]);
+        // What is listed is what the API lists.
+        let listed = cli.json(&["credential", "list", "demo"]).await;
+        assert_eq!(listed["credentials"], api.get("/v1/servers/demo/credentials").await.ok()["credentials"]);
+        let table = cli.ok(&["credential", "list", "demo"]).await;
+        assert!(table.lines().count() == 2 && table.contains("x-api-key,x-other"), "{table}");
+        for (words, input, code, expected) in [
+            (&["set", "demo", "ann"][..], "x", 64, "--header"),
+            (
+                &["set", "demo", "ann", "--header", "A", "--header", "B"],
+                "x",
+                64,
+                "standard input holds the value of one",
+            ),
+            (&["set", "demo", "ann", "--header", "A"], "", 64, "--header A: standard input: it is empty"),
+            (&["set", "demo", "ann", "--header", "A=/nowhere/x"], "x", 64, "--header A: /nowhere/x"),
+            (&["set", "demo", "ann", "--header", "Host"], "x", 1, "invalid_mcp_credential"),
+            (&["set", "demo", "ann", "--header", "Authorization"], "a\n\n", 1, "invalid_mcp_credential"),
+            (&["set", "plain", "ann", "--header", "Authorization"], "x", 1, "per_user"),
+            (&["set", "nope", "ann", "--header", "Authorization"], "x", 1, "not_found"),
+            (&["delete", "demo", "bob"], "", 1, "not_found"),
+        ] {
+            let done = cli.fed(&[&["credential"], words].concat(), input).await;
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(done.status.code() == Some(code) && said.contains(expected), "{words:?}: {done:?}");
+        }
+        cli.ok(&["credential", "delete", "demo", "ann"]).await;
+        of(&gw, "ann").call("demo_t", json!({})).await.refused("credential_required");
+        assert_eq!(up.calls().len(), 2, "a refused call reaches nobody");
     });
 }
