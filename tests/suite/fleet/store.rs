@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     admin::api::Api,
     support::{
+        answer::Era,
         client::Client,
         eventually,
         gateway::{Gateway, Gw},
@@ -232,7 +233,7 @@ fn the_last_good_policy_is_for_its_owner_and_holds_no_credential() {
         let up = Upstream::new().tool("echo", json!({ "type": "object" })).credential("X-Key", "s3cret").run().await;
         let gateway =
             Gateway::new().file("demo-key", "s3cret").conf("[admin]\nsecrets = '.'\n[egress]\nallow_http = true");
-        let mut gw = gateway.conf(&format!("[store]\nurl = '{}'\nmax_age = '5s'", postgres.url())).run().await;
+        let mut gw = gateway.conf(&format!("[store]\nurl = '{}'", postgres.url())).run().await;
         let server =
             json!({ "slug": "demo", "url": up.url(), "credential": { "X-Key": { "credential": "demo-key" } } });
         let api = Api::of(&gw);
@@ -242,15 +243,6 @@ fn the_last_good_policy_is_for_its_owner_and_holds_no_credential() {
         assert!(kept.contains("demo-key") && !kept.contains("s3cret") && !kept.contains(&token));
         let path = gw.folder().join("toolgate.last-good");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // Too old: every call is refused, and no traffic should come.
-        postgres.stop();
-        let client = gw.client("ann").token(Some(&token));
-        eventually("the policy is withdrawn", async || gw.ops("/readyz").await.filter(|answer| answer.status == 503))
-            .await;
-        client.call("demo_echo", json!({})).await.http_refused(503, "internal_error", Some("policy_unavailable"));
-        postgres.begin();
-        eventually("it is back", async || gw.ops("/readyz").await.filter(|answer| answer.text() == "ready\n")).await;
-        assert_ne!(client.call("demo_echo", json!({})).await.status, 503);
         // Changed by hand: not taken.
         postgres.stop();
         gw.signal("TERM");
@@ -261,6 +253,55 @@ fn the_last_good_policy_is_for_its_owner_and_holds_no_credential() {
         assert_eq!(start(&gw), (Some(69), false));
         postgres.begin();
         gw.restart().await;
+    });
+}
+
+#[test]
+fn past_max_age_everything_is_refused_on_both_endpoints_in_both_eras_and_reaches_nobody() {
+    run(async {
+        let Some(mut postgres) = Postgres::start() else { return };
+        let up = Upstream::new().tool("echo", json!({ "type": "object" })).run().await;
+        let gw = node(&up, "alone", &postgres.url()).conf("[store]\nmax_age = '3s'").run().await;
+        let clients: Vec<Client> = [None, Some("demo")]
+            .into_iter()
+            .flat_map(|slug| [Era::Modern, Era::Legacy].map(|era| (slug, era)))
+            .map(|(slug, era)| match slug {
+                Some(slug) => gw.client("ann").era(era).server(slug),
+                None => gw.client("ann").era(era),
+            })
+            .collect();
+        for client in &clients {
+            client.call(&client.named("demo", "echo"), json!({})).await.ok();
+        }
+        last_good(&gw, "demo").await;
+        postgres.stop();
+        eventually("the policy is withdrawn", async || gw.ops("/readyz").await.filter(|answer| answer.status == 503))
+            .await;
+        let before = up.calls().len();
+        assert_eq!(before, clients.len());
+        for client in &clients {
+            let requests = [
+                client.calling(&client.named("demo", "echo"), "{}"),
+                client.asking("tools/list", json!({})),
+                client.posting("no JSON"),
+                client.calling("nobody_knows", "{}"),
+            ];
+            for request in requests {
+                let answer = client.send(request).await;
+                answer.http_refused(503, "internal_error", Some("policy_unavailable"));
+                assert_eq!(answer.retry_after(), 1);
+            }
+            let stranger = client.clone().token(Some("tgk_nobody")).call("demo_echo", json!({})).await;
+            stranger.http_refused(503, "internal_error", Some("policy_unavailable"));
+        }
+        assert_eq!(up.calls().len(), before, "a refused call reaches nobody");
+        // It is live again with the store, and no budget, breaker or session is in the way.
+        postgres.begin();
+        eventually("it is back", async || gw.ops("/readyz").await.filter(|answer| answer.text() == "ready\n")).await;
+        for client in &clients {
+            client.call(&client.named("demo", "echo"), json!({})).await.ok();
+        }
+        up.assert_spoken_to_well();
     });
 }
 
