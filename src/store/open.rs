@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     str::FromStr as _,
+    time::{Duration, Instant},
 };
 
 use sqlx::{
@@ -31,6 +32,9 @@ pub(super) const FORMAT: i64 = 2;
 /// Every migration, oldest first; each sets `meta.format` to its own number. One that shipped is never edited.
 const MIGRATIONS: [(i64, &str, &str); 2] =
     [(1, "store", include_str!("migrations/0001_store.sql")), (2, "nodes", include_str!("migrations/0002_nodes.sql"))];
+
+/// How soon a file that was busy is opened again.
+const BUSY_RETRY: Duration = Duration::from_millis(10);
 
 /// Where a store is.
 #[derive(Clone, Debug)]
@@ -75,7 +79,7 @@ impl Location {
         let db = match self {
             Self::File(path) => {
                 claim_file(path)?;
-                self.connect_sqlite(path).await?
+                self.wait_for_sqlite(path).await?
             }
             Self::Server(options) => postgres(options),
         };
@@ -88,6 +92,18 @@ impl Location {
         match self {
             Self::File(_) => None,
             Self::Server(options) => Some(postgres(options)),
+        }
+    }
+
+    /// Connects, also at the moment at which another process makes the same new file write-ahead logged: SQLite has nobody wait for that
+    /// change, so whoever comes in between is told that the file is busy, and comes again.
+    async fn wait_for_sqlite(&self, path: &Path) -> Result<Db, StoreError> {
+        let end = Instant::now() + BUSY_TIMEOUT;
+        loop {
+            match self.connect_sqlite(path).await {
+                Err(StoreError::Busy) if Instant::now() < end => tokio::time::sleep(BUSY_RETRY).await,
+                connected => return connected,
+            }
         }
     }
 
