@@ -7,6 +7,9 @@ use super::digits::{Run, byte, byte_before, ends_number, number, starts_number};
 const DIGITS_MIN: usize = 12;
 const DIGITS_MAX: usize = 19;
 
+/// The most groups that a card is printed in.
+const GROUPS_MAX: usize = 5;
+
 /// How cards are printed in groups, longest first.
 const LAYOUTS: [&[usize]; 6] =
     [&[4, 4, 4, 4, 3], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 1], &[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
@@ -26,20 +29,21 @@ pub(super) fn read(text: &[u8], run: Run) -> Option<Range<usize>> {
             !is_last_of_uuid(text, run) && ends_number(text, run.end) && is_card(text.get(run.start..run.end)?);
         return is_card.then_some(run.start..run.end);
     }
-    let (mut ends, mut lens, mut at) = (vec![run.end], vec![run.len()], run);
-    let separator = byte(text, run.end)?;
-    while ends.len() < 5
-        && let Some((_, next)) = at.next(text, &[separator])
-        && matches!(separator, b' ' | b'-')
-    {
-        ends.push(next.end);
-        lens.push(next.len());
-        at = next;
+    let separator = byte(text, run.end).filter(|separator| matches!(separator, b' ' | b'-'))?;
+    let mut groups = [run; GROUPS_MAX];
+    let mut count = 1;
+    let mut last = run;
+    for group in groups.iter_mut().skip(1) {
+        let Some((_, next)) = last.next(text, &[separator]) else { break };
+        (*group, last) = (next, next);
+        count += 1;
     }
+    let groups = groups.get(..count)?;
     LAYOUTS.iter().find_map(|layout| {
-        let end = *ends.get(layout.len() - 1)?;
-        let fits = lens.starts_with(layout) && ends_number(text, end) && is_card(text.get(run.start..end)?);
-        fits.then_some(run.start..end)
+        let groups = groups.get(..layout.len())?;
+        let end = groups.last()?.end;
+        let is_laid_out = groups.iter().zip(*layout).all(|(group, len)| group.len() == *len);
+        (is_laid_out && ends_number(text, end) && is_card(text.get(run.start..end)?)).then_some(run.start..end)
     })
 }
 

@@ -1,7 +1,9 @@
 //! Runs of ASCII digits, and what stands beside them.
 
-/// Bytes that are looked at together: the compiler makes one vector operation of it.
-const STRIDE: usize = 32;
+/// Bytes that are looked at together, as one number.
+const WORD: usize = size_of::<u64>();
+/// The highest bit of each byte of a word.
+const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// A run of digits that no digit stands before or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +17,15 @@ pub(super) struct Run {
 impl Run {
     /// The run that starts at `start`.
     pub(super) fn at(text: &[u8], start: usize) -> Self {
-        let rest = text.get(start..).unwrap_or_default();
-        let len = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
-        Self { start, end: start + len }
+        let mut end = start;
+        while let Some(digits) = digits_at(text, end) {
+            if digits != HIGH {
+                return Self { start, end: end + first_byte(digits ^ HIGH) };
+            }
+            end += WORD;
+        }
+        let rest = text.get(end..).unwrap_or_default();
+        Self { start, end: end + rest.iter().take_while(|byte| byte.is_ascii_digit()).count() }
     }
 
     /// How many digits it has.
@@ -36,13 +44,26 @@ impl Run {
 /// The first digit at or after `from`.
 pub(super) fn next_digit(text: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
-    while let Some(chunk) = text.get(at..at + STRIDE) {
-        if chunk.iter().fold(false, |any, byte| any | byte.is_ascii_digit()) {
-            break;
+    while let Some(digits) = digits_at(text, at) {
+        if digits != 0 {
+            return Some(at + first_byte(digits));
         }
-        at += STRIDE;
+        at += WORD;
     }
     text.get(at..)?.iter().position(u8::is_ascii_digit).map(|found| at + found)
+}
+
+/// The highest bit of each byte that is a digit, of the word at `at`; none if the text ends within it.
+fn digits_at(text: &[u8], at: usize) -> Option<u64> {
+    let word = u64::from_le_bytes(*text.get(at..)?.first_chunk()?);
+    // A digit becomes 0 to 9. Adding 118 to seven bits, which carries into no other byte, sets the highest of all but these.
+    let offset = word ^ 0x3030_3030_3030_3030;
+    Some(!(((offset & !HIGH) + 0x7676_7676_7676_7676) | offset) & HIGH)
+}
+
+/// Which byte of the word the lowest of these bits stands in.
+const fn first_byte(bits: u64) -> usize {
+    bits.trailing_zeros() as usize / 8
 }
 
 /// The byte at `at`.
@@ -84,4 +105,24 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
         value = value.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'));
     }
     (digits <= 18).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn runs_are_those_that_a_look_at_each_byte_finds(text in prop::collection::vec(prop_oneof![
+            3 => b'0'..=b'9', 1 => prop::sample::select(&b"/:\xb0\xb9\x00\x7f\xff "[..]), 1 => any::<u8>(),
+        ], 0..40), from in 0..48usize) {
+            let digit = (from..text.len()).find(|&at| text[at].is_ascii_digit());
+            prop_assert_eq!(next_digit(&text, from), digit);
+            let end = (from..text.len()).find(|&at| !text[at].is_ascii_digit()).unwrap_or(text.len().max(from));
+            prop_assert_eq!(Run::at(&text, from), Run { start: from, end });
+        }
+    }
 }

@@ -7,9 +7,10 @@ use super::digits::{Run, byte, byte_before, is_word};
 /// The longest IBAN with the spaces between its groups.
 pub(super) const CHARACTERS_MAX: usize = 34 + 8;
 
-/// Whether two letters stand before two digits, at the start of a word.
-pub(super) fn may_start(text: &[u8], run: Run) -> bool {
-    run.len() >= 2
+/// Whether two letters stand before two digits, at the start of a word; `before` is the byte before the run.
+pub(super) fn may_start(text: &[u8], run: Run, before: u8) -> bool {
+    before.is_ascii_alphabetic()
+        && run.len() >= 2
         && run.start >= 2
         && text.get(run.start - 2..run.start).is_some_and(|country| country.iter().all(u8::is_ascii_alphabetic))
         && !is_word(byte_before(text, run.start - 2))

@@ -13,7 +13,7 @@ mod phone;
 mod ssn;
 
 use super::work::{Finding, Overrun, Work};
-use digits::{Run, next_digit};
+use digits::{Run, byte_before, next_digit};
 
 /// Which types are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +79,14 @@ impl PersonalData {
 
     fn judge(self, text: &[u8], run: Run, work: &mut Work) -> Result<Option<Finding>, Overrun> {
         let found = |kind, range| Some(Finding { range, kind });
-        if self.iban && iban::may_start(text, run) {
+        let before = byte_before(text, run.start).unwrap_or_default();
+        if self.iban && iban::may_start(text, run, before) {
             work.spend(iban::CHARACTERS_MAX)?;
             if let Some(range) = iban::read(text, run) {
                 return Ok(found("iban", range));
             }
         }
-        if self.phone && phone::may_start(text, run) {
+        if self.phone && phone::may_start(text, run, before) {
             work.spend(2 * CANDIDATE_UNITS)?;
             if let Some(range) = phone::read(text, run) {
                 return Ok(found("phone", range));

@@ -35,11 +35,11 @@ const THREE_DIGIT_CODES: [(u64, &[u8]); 19] = [
     (97, b"01234567"),
 ];
 
-/// Whether a number may start with this run.
-pub(super) fn may_start(text: &[u8], run: Run) -> bool {
-    match byte_before(text, run.start) {
-        Some(b'+') => true,
-        Some(b'(') => run.len() == 3 || byte_before(text, run.start - 1) == Some(b'+'),
+/// Whether a number may start with this run; `before` is the byte before it.
+pub(super) fn may_start(text: &[u8], run: Run, before: u8) -> bool {
+    match before {
+        b'+' => true,
+        b'(' => run.len() == 3 || byte_before(text, run.start - 1) == Some(b'+'),
         _ => run.len() == 3 || (run.len() == 1 && byte(text, run.start) == Some(b'1')),
     }
 }
