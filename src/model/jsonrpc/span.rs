@@ -111,7 +111,9 @@ impl<'d> Spanned<'d> {
     /// Every name, string and number at or below this value, depth first, in document order.
     #[must_use]
     pub fn leaves(&self) -> Leaves<'d> {
-        Leaves { entries: self.node.entries().iter(), cursor: self.source.cursor(self.span.start) }
+        let (source, cursor) = (self.source, self.source.cursor(self.span.start));
+        let is_plain = memchr::memchr(b'\\', self.raw()).is_none();
+        Leaves { entries: self.node.entries().iter(), cursor, source, is_plain }
     }
 }
 
@@ -178,25 +180,34 @@ impl<'d> Iterator for SpannedItems<'d> {
 pub struct Leaves<'d> {
     entries: std::slice::Iter<'d, Entry<'d>>,
     cursor: Cursor<'d>,
+    source: Source<'d>,
+    /// Without any escape: each string is as long as it was written.
+    is_plain: bool,
 }
 
 impl<'d> Iterator for Leaves<'d> {
     type Item = Leaf<'d>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let entry = self.entries.next()?;
-            self.cursor.seek();
-            match entry {
-                Entry::Object { .. } | Entry::Array { .. } => self.cursor.at += 1,
-                Entry::Static(StaticNode::Null | StaticNode::Bool(_)) => drop(self.cursor.scalar()),
+            match self.entries.next()? {
+                // The next string says itself where it stands, and the cursor passes over brackets on its way to a scalar.
+                Entry::Object { .. } | Entry::Array { .. } | Entry::Static(StaticNode::Null | StaticNode::Bool(_)) => {}
                 Entry::Static(_) => {
-                    let span = self.cursor.scalar();
+                    let span = self.cursor.number();
                     let text = self.cursor.raw.get(span.clone()).and_then(|raw| std::str::from_utf8(raw).ok());
                     return Some(Leaf { kind: LeafKind::Number, text: text.unwrap_or_default(), span });
                 }
                 Entry::String(text) => {
-                    let span = self.cursor.string(text);
+                    let start = self.source.offset(text);
+                    self.cursor.at = start;
+                    let span = if self.is_plain {
+                        self.cursor.at = start + text.len() + 2;
+                        start..self.cursor.at
+                    } else {
+                        self.cursor.string(text)
+                    };
                     let next = self.cursor.raw.get(self.cursor.after_space());
                     let kind = if next == Some(&b':') { LeafKind::Name } else { LeafKind::String };
                     return Some(Leaf { kind, text, span });
@@ -304,6 +315,14 @@ impl Cursor<'_> {
             self.at += 2;
         }
         self.at = self.raw.len();
+        start..self.at
+    }
+
+    /// On to the next number and over it; no string stands before it.
+    fn number(&mut self) -> Range<usize> {
+        self.skip_while(|byte| !matches!(byte, b'-' | b'0'..=b'9'));
+        let start = self.at;
+        self.skip_while(|byte| matches!(byte, b'-' | b'+' | b'.' | b'0'..=b'9' | b'e' | b'E'));
         start..self.at
     }
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::model::jsonrpc::{Leaf, LeafKind, Spanned};
+use crate::model::jsonrpc::{LeafKind, Spanned};
 
 use super::{checks::base64_bytes, view, view::View};
 
@@ -26,13 +26,25 @@ pub(super) struct Corpus {
     pub(super) text: String,
     /// Not everything could be read: a detector that finds nothing has not seen all.
     pub(super) is_cut: bool,
-    entries: Vec<Entry>,
-    leaves: usize,
+    /// Where the leaves stand: the first texts, in the order of the document.
+    leaves: Vec<Stand>,
+    /// All other texts. Their indices go on after those of the leaves.
+    readings: Vec<Reading>,
 }
 
-/// One text.
+/// Where a leaf stands. Plain numbers, so that making one costs next to nothing: most calls need none of them.
 #[derive(Debug)]
-struct Entry {
+struct Stand {
+    /// Its place in [`Corpus::text`].
+    range: Range<usize>,
+    /// Its place in the document.
+    span: Range<usize>,
+    kind: LeafKind,
+}
+
+/// A text that is no leaf as it is.
+#[derive(Debug)]
+struct Reading {
     /// Its place in [`Corpus::text`].
     range: Range<usize>,
     origin: Origin,
@@ -41,9 +53,7 @@ struct Entry {
 /// Where a text comes from.
 #[derive(Debug)]
 enum Origin {
-    /// A leaf, as it is.
-    Leaf { kind: LeafKind, span: Range<usize> },
-    /// Another reading of the entry of that index.
+    /// Another reading of the text of that index.
     View(usize, Box<View>),
     /// The decoded bytes of the leaf of that index.
     Blob(usize),
@@ -80,20 +90,19 @@ impl Corpus {
         let mut corpus = Self {
             text: String::with_capacity(part.span.len() + 64),
             is_cut: false,
-            entries: Vec::with_capacity(8 + part.span.len() / 24),
-            leaves: 0,
+            leaves: Vec::with_capacity(part.node.size()),
+            readings: Vec::new(),
         };
         let mut blobs = Vec::new();
         let mut is_blob = false;
         for leaf in part.leaves() {
-            let index = corpus.entries.len();
             if is_blob && leaf.kind == LeafKind::String {
-                blobs.push(index);
+                blobs.push(corpus.leaves.len());
             }
             is_blob = leaf.kind == LeafKind::Name && leaf.text == "blob";
-            corpus.push_leaf(&leaf);
+            let range = corpus.push_text(leaf.text);
+            corpus.leaves.push(Stand { range, span: leaf.span, kind: leaf.kind });
         }
-        corpus.leaves = corpus.entries.len();
         corpus.push_joints(part);
         for index in blobs {
             corpus.push_blob(index);
@@ -104,71 +113,89 @@ impl Corpus {
 
     /// One text that stands alone.
     pub(super) fn of_text(text: &str) -> Self {
-        let mut corpus =
-            Self { text: String::with_capacity(text.len() + 1), is_cut: false, entries: Vec::new(), leaves: 1 };
-        corpus.push(text, Origin::Leaf { kind: LeafKind::String, span: 0..text.len() });
+        let mut corpus = Self {
+            text: String::with_capacity(text.len() + 1),
+            is_cut: false,
+            leaves: Vec::new(),
+            readings: Vec::new(),
+        };
+        let range = corpus.push_text(text);
+        corpus.leaves.push(Stand { span: range.clone(), range, kind: LeafKind::String });
         corpus.push_views();
         corpus
     }
 
     /// How many leaves there are.
     pub(super) const fn leaf_count(&self) -> usize {
-        self.leaves
+        self.leaves.len()
     }
 
     /// The text of a leaf as its reader sees it.
     pub(super) fn leaf_text(&self, leaf: usize) -> &str {
-        self.entries.get(leaf).and_then(|entry| self.text.get(entry.range.clone())).unwrap_or_default()
+        self.leaves.get(leaf).and_then(|leaf| self.text.get(leaf.range.clone())).unwrap_or_default()
     }
 
     /// What a leaf is, and its place in the document.
     pub(super) fn leaf(&self, leaf: usize) -> Option<(LeafKind, Range<usize>)> {
-        match self.entries.get(leaf).map(|entry| &entry.origin) {
-            Some(Origin::Leaf { kind, span }) => Some((*kind, span.clone())),
-            _ => None,
-        }
+        self.leaves.get(leaf).map(|leaf| (leaf.kind, leaf.span.clone()))
     }
 
     /// Every text: where it starts, and whether it is joined from several.
     pub(super) fn texts(&self) -> impl Iterator<Item = (usize, &str, bool)> {
+        let leaves = self.leaves.iter().map(|leaf| (&leaf.range, false));
+        let readings = self.readings.iter().map(|reading| (&reading.range, self.is_joined(&reading.origin)));
         let text =
-            |entry: &Entry| Some((entry.range.start, self.text.get(entry.range.clone())?, self.is_joined(entry)));
-        self.entries.iter().filter_map(text)
+            |(range, is_joined): (&Range<usize>, bool)| Some((range.start, self.text.get(range.clone())?, is_joined));
+        leaves.chain(readings).filter_map(text)
     }
 
-    fn is_joined(&self, entry: &Entry) -> bool {
-        match &entry.origin {
-            Origin::View(of, _) => self.entries.get(*of).is_some_and(|entry| self.is_joined(entry)),
+    /// The reading of that index.
+    fn reading(&self, index: usize) -> Option<&Reading> {
+        self.readings.get(index.checked_sub(self.leaves.len())?)
+    }
+
+    fn is_joined(&self, origin: &Origin) -> bool {
+        match origin {
+            Origin::View(of, _) => self.reading(*of).is_some_and(|reading| self.is_joined(&reading.origin)),
             Origin::Joined(_) => true,
-            Origin::Leaf { .. } | Origin::Blob(_) => false,
+            Origin::Blob(_) => false,
         }
     }
 
-    /// Every text but joints: what another engine is shown.
+    /// Every text but joints and views: what another engine is shown.
     pub(super) fn plain_texts(&self) -> impl Iterator<Item = &str> {
-        let is_plain = |entry: &&Entry| matches!(entry.origin, Origin::Leaf { .. } | Origin::Blob(_));
-        self.entries.iter().filter(is_plain).filter_map(|entry| self.text.get(entry.range.clone()))
+        let blobs = self.readings.iter().filter(|reading| matches!(reading.origin, Origin::Blob(_)));
+        let ranges = self.leaves.iter().map(|leaf| &leaf.range).chain(blobs.map(|blob| &blob.range));
+        ranges.filter_map(|range| self.text.get(range.clone()))
     }
 
     /// Where the match at `range` of [`Corpus::text`] stands; none if it is a repetition of what is found elsewhere.
     pub(super) fn locate(&self, range: &Range<usize>) -> Option<Located> {
-        let index = self.entries.partition_point(|entry| entry.range.start <= range.start).checked_sub(1)?;
-        let entry = self.entries.get(index)?;
-        let start = range.start - entry.range.start;
-        let end = range.end.min(entry.range.end).saturating_sub(entry.range.start);
+        let before = self.leaves.partition_point(|leaf| leaf.range.start <= range.start)
+            + self.readings.partition_point(|reading| reading.range.start <= range.start);
+        let index = before.checked_sub(1)?;
+        let text = self.range(index)?;
+        let start = range.start - text.start;
+        let end = range.end.min(text.end).saturating_sub(text.start);
         self.locate_in(index, start..end.max(start))
     }
 
+    /// Where the text of that index stands in [`Corpus::text`].
+    fn range(&self, index: usize) -> Option<Range<usize>> {
+        let leaf = self.leaves.get(index).map(|leaf| &leaf.range);
+        leaf.or_else(|| self.reading(index).map(|reading| &reading.range)).cloned()
+    }
+
     fn locate_in(&self, index: usize, range: Range<usize>) -> Option<Located> {
-        match &self.entries.get(index)?.origin {
-            Origin::Leaf { kind, .. } => {
-                let place = match kind {
-                    LeafKind::Name => Place::Name,
-                    LeafKind::String => Place::Value,
-                    LeafKind::Number => Place::Number,
-                };
-                Some(Located { place, parts: vec![(index, range)] })
-            }
+        if let Some(leaf) = self.leaves.get(index) {
+            let place = match leaf.kind {
+                LeafKind::Name => Place::Name,
+                LeafKind::String => Place::Value,
+                LeafKind::Number => Place::Number,
+            };
+            return Some(Located { place, parts: vec![(index, range)] });
+        }
+        match &self.reading(index)?.origin {
             Origin::View(of, view) => self.locate_in(*of, view.origin(&range)),
             Origin::Blob(leaf) => {
                 Some(Located { place: Place::Blob, parts: vec![(*leaf, 0..self.leaf_text(*leaf).len())] })
@@ -177,22 +204,25 @@ impl Corpus {
         }
     }
 
-    fn push_leaf(&mut self, leaf: &Leaf<'_>) {
-        self.push(leaf.text, Origin::Leaf { kind: leaf.kind, span: leaf.span.clone() });
+    fn push(&mut self, text: &str, origin: Origin) {
+        let range = self.push_text(text);
+        self.readings.push(Reading { range, origin });
     }
 
-    fn push(&mut self, text: &str, origin: Origin) {
+    /// Appends a text and the zero byte after it; where it stands.
+    fn push_text(&mut self, text: &str) -> Range<usize> {
         let start = self.text.len();
         self.text.push_str(text);
-        self.entries.push(Entry { range: start..self.text.len(), origin });
+        let end = self.text.len();
         self.text.push('\0');
+        start..end
     }
 
     /// Adds the other readings of what is there.
     fn push_views(&mut self) {
         let mut from = 0;
         for _ in 0..ESCAPE_LAYERS {
-            let seen = self.entries.get(from).map_or(self.text.len(), |entry| entry.range.start);
+            let seen = self.range(from).map_or(self.text.len(), |range| range.start);
             if memchr::memchr(b'\\', self.text.as_bytes().get(seen..).unwrap_or_default()).is_none() {
                 break;
             }
@@ -203,17 +233,15 @@ impl Corpus {
         }
     }
 
-    /// Adds a reading of each entry from that one on; the number of the first that was added.
+    /// Adds a reading of each text from that one on; the index of the first that was added.
     fn push_each(&mut self, from: usize, read: fn(&str) -> Option<View>) -> usize {
-        let end = self.entries.len();
+        let end = self.leaves.len() + self.readings.len();
         for index in from..end {
-            let text = self.leaf_text(index);
+            let Some(text) = self.range(index).and_then(|range| self.text.get(range)) else { continue };
             if let Some(view) = read(text) {
                 self.is_cut |= view.is_cut;
-                let start = self.text.len();
-                self.text.push_str(&view.text);
-                self.entries.push(Entry { range: start..self.text.len(), origin: Origin::View(index, Box::new(view)) });
-                self.text.push('\0');
+                let range = self.push_text(&view.text);
+                self.readings.push(Reading { range, origin: Origin::View(index, Box::new(view)) });
             }
         }
         end
@@ -230,7 +258,7 @@ impl Corpus {
 
     /// Whether a type that is no text is named beside the blob.
     fn is_binary(&self, leaf: usize) -> bool {
-        let nearby = leaf.saturating_sub(SIBLINGS)..(leaf + SIBLINGS).min(self.leaves);
+        let nearby = leaf.saturating_sub(SIBLINGS)..(leaf + SIBLINGS).min(self.leaves.len());
         let is_type = |at: &usize| {
             matches!(self.leaf(*at), Some((LeafKind::Name, _))) && self.leaf_text(*at).eq_ignore_ascii_case("mimeType")
         };
@@ -261,11 +289,7 @@ impl Corpus {
     }
 
     fn leaf_at(&self, start: usize) -> Option<usize> {
-        let found = self.entries.get(..self.leaves)?.binary_search_by_key(&start, |entry| match &entry.origin {
-            Origin::Leaf { span, .. } => span.start,
-            _ => usize::MAX,
-        });
-        found.ok()
+        self.leaves.binary_search_by_key(&start, |leaf| leaf.span.start).ok()
     }
 
     /// Joins the ends of neighbouring texts: all of a short one, the head and the tail of a long one.

@@ -74,25 +74,32 @@ pub(super) enum Case {
 #[derive(Debug)]
 pub(super) struct RuleSet {
     rules: Vec<Rule>,
+    forms: Vec<Form>,
     gates: Vec<Gate>,
 }
 
 #[derive(Debug)]
 struct Rule {
     id: String,
-    automaton: dense::DFA<Vec<u32>>,
-    lead: usize,
     entropy: f64,
-    /// The expression again, for the range of the secret's group within a match.
-    group: Option<(regex::bytes::Regex, usize)>,
     check: Check,
 }
 
-/// A searcher and, for each of its keywords, the rules to try.
+/// An expression, and the rules that have it: it is tried once for all of them.
+#[derive(Debug)]
+struct Form {
+    rules: Vec<usize>,
+    automaton: dense::DFA<Vec<u32>>,
+    lead: usize,
+    /// The expression again, for the range of the secret's group within a match.
+    group: Option<(regex::bytes::Regex, usize)>,
+}
+
+/// A searcher and, for each of its keywords, the forms to try.
 #[derive(Debug)]
 struct Gate {
     searcher: Searcher,
-    rules: Vec<Vec<usize>>,
+    forms: Vec<Vec<usize>>,
 }
 
 #[derive(Debug)]
@@ -110,13 +117,21 @@ impl RuleSet {
     pub(super) fn compile(text: &str, case: Case, check_of: fn(&str) -> Check) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut rules = Vec::with_capacity(file.rules.len());
-        for written in &file.rules {
-            let rule = Rule::compile(written, case, check_of(&written.id))
-                .map_err(|error| format!("rule `{}`: {error}", written.id))?;
-            rules.push(rule);
+        let mut forms: Vec<Form> = Vec::with_capacity(file.rules.len());
+        for (index, written) in file.rules.iter().enumerate() {
+            let twin = |form: &&mut Form| {
+                form.rules.first().and_then(|rule| file.rules.get(*rule)).is_some_and(|other| other.is_like(written))
+            };
+            match forms.iter_mut().find(twin) {
+                Some(form) => form.rules.push(index),
+                None => forms.push(
+                    Form::compile(written, index, case).map_err(|error| format!("rule `{}`: {error}", written.id))?,
+                ),
+            }
+            rules.push(Rule { id: written.id.clone(), entropy: written.entropy, check: check_of(&written.id) });
         }
-        let gates = build_gates(&file.rules, case)?;
-        Ok(Self { rules, gates })
+        let gates = build_gates(&file.rules, &forms, case)?;
+        Ok(Self { rules, forms, gates })
     }
 
     /// The rules' ids, in the file's order.
@@ -137,10 +152,10 @@ impl RuleSet {
             let mut from = 0;
             while let Some((start, keyword)) = gate.searcher.find(text, from) {
                 from = start + 1;
-                for &index in gate.rules.get(keyword).into_iter().flatten() {
-                    if wanted.is_empty() || wanted.get(index).copied().unwrap_or(false) {
+                for form in gate.forms.get(keyword).into_iter().flatten().filter_map(|form| self.forms.get(*form)) {
+                    if form.rules.iter().any(|&rule| is_wanted(wanted, rule)) {
                         work.spend(ATTEMPT_UNITS)?;
-                        self.attempt(index, (text, start), work, found)?;
+                        self.attempt(form, (text, start, wanted), work, found)?;
                     }
                 }
             }
@@ -150,17 +165,18 @@ impl RuleSet {
 
     fn attempt(
         &'static self,
-        index: usize,
-        (text, keyword): (&[u8], usize),
+        form: &Form,
+        (text, keyword, wanted): (&[u8], usize, &[bool]),
         work: &mut Work,
         found: &mut Vec<Finding>,
     ) -> Result<(), Overrun> {
-        let Some(rule) = self.rules.get(index) else { return Ok(()) };
-        let Some(start) = keyword.checked_sub(rule.lead) else { return Ok(()) };
-        if let Some(end) = rule.longest(text, start, work)? {
+        let Some(start) = keyword.checked_sub(form.lead) else { return Ok(()) };
+        let Some(end) = form.longest(text, start, work)? else { return Ok(()) };
+        let whole = start..end;
+        for &index in form.rules.iter().filter(|&&rule| is_wanted(wanted, rule)) {
+            let Some(rule) = self.rules.get(index) else { continue };
             work.spend(FINDING_UNITS)?;
-            let whole = start..end;
-            let secret = rule.secret(text, &whole);
+            let secret = form.secret(text, &whole);
             let entropic = rule.entropy <= 0.0
                 || text.get(secret.clone()).is_some_and(|bytes| super::checks::entropy(bytes) >= rule.entropy);
             if entropic && (rule.check)(text, &secret, &whole) {
@@ -171,8 +187,19 @@ impl RuleSet {
     }
 }
 
-impl Rule {
-    fn compile(written: &Written, case: Case, check: Check) -> Result<Self, String> {
+fn is_wanted(wanted: &[bool], rule: usize) -> bool {
+    wanted.is_empty() || wanted.get(rule).copied().unwrap_or(false)
+}
+
+impl Written {
+    /// Whether both have the same matches, and the same secret in each.
+    fn is_like(&self, other: &Self) -> bool {
+        self.regex == other.regex && self.keywords == other.keywords && self.secret_group == other.secret_group
+    }
+}
+
+impl Form {
+    fn compile(written: &Written, rule: usize, case: Case) -> Result<Self, String> {
         if written.keywords.is_empty() || written.keywords.iter().any(|word| word.len() < 2 || word.contains('\0')) {
             return Err("`keywords` must name at least one text of two or more bytes".to_owned());
         }
@@ -203,7 +230,7 @@ impl Rule {
                 Some((expression, group))
             }
         };
-        Ok(Self { id: written.id.clone(), automaton, lead, entropy: written.entropy, group, check })
+        Ok(Self { rules: vec![rule], automaton, lead, group })
     }
 
     /// The end of the match that starts at `start`, if there is one.
@@ -270,7 +297,7 @@ impl Searcher {
 }
 
 /// Keywords without those that start with another, so that at most one of them stands at any place.
-fn build_gates(rules: &[Written], case: Case) -> Result<Vec<Gate>, String> {
+fn build_gates(rules: &[Written], forms: &[Form], case: Case) -> Result<Vec<Gate>, String> {
     let fold = |word: &str| if case == Case::Any { word.to_ascii_lowercase() } else { word.to_owned() };
     let mut words: Vec<String> = rules.iter().flat_map(|rule| &rule.keywords).map(|word| fold(word)).collect();
     words.sort_unstable();
@@ -291,19 +318,24 @@ fn build_gates(rules: &[Written], case: Case) -> Result<Vec<Gate>, String> {
         pools.extend(three.chunks(PACKED_KEYWORDS_MAX).map(<[String]>::to_vec));
         pools.extend(two.into_iter().map(|word| vec![word]));
     }
-    pools.into_iter().filter(|pool| !pool.is_empty()).map(|pool| build_gate(pool, rules, (case, &fold))).collect()
+    pools
+        .into_iter()
+        .filter(|pool| !pool.is_empty())
+        .map(|pool| build_gate(pool, (rules, forms), (case, &fold)))
+        .collect()
 }
 
 fn build_gate(
     pool: Vec<String>,
-    rules: &[Written],
+    (rules, forms): (&[Written], &[Form]),
     (case, fold): (Case, &dyn Fn(&str) -> String),
 ) -> Result<Gate, String> {
     let tried = |word: &String| {
         let of_word = |rule: &Written| rule.keywords.iter().any(|keyword| fold(keyword).starts_with(word.as_str()));
-        rules.iter().enumerate().filter(|(_, rule)| of_word(rule)).map(|(index, _)| index).collect()
+        let is_tried = |form: &Form| form.rules.first().and_then(|rule| rules.get(*rule)).is_some_and(of_word);
+        forms.iter().enumerate().filter(|(_, form)| is_tried(form)).map(|(index, _)| index).collect()
     };
-    let tried_rules = pool.iter().map(tried).collect();
+    let tried_forms = pool.iter().map(tried).collect();
     let searcher = match (case, pool.as_slice()) {
         (Case::Exact, [word]) => Some(Searcher::One(Box::new(memmem::Finder::new(word).into_owned()))),
         (Case::Exact, _) => packed::Searcher::new(&pool).map(Searcher::Packed),
@@ -320,7 +352,7 @@ fn build_gate(
                 .map_err(|error| error.to_string())?,
         ),
     };
-    Ok(Gate { searcher, rules: tried_rules })
+    Ok(Gate { searcher, forms: tried_forms })
 }
 
 /// Whether every match has one of `keywords` exactly `lead` bytes after its start.

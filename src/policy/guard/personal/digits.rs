@@ -15,6 +15,27 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// The first run of which a digit stands at or after `from`, from there on.
+    pub(super) fn first(text: &[u8], from: usize) -> Option<Self> {
+        let mut at = from;
+        while let Some(digits) = digits_at(text, at) {
+            if digits != 0 {
+                let offset = first_byte(digits);
+                // Most runs end within the word. One that reaches its end is read anew.
+                let len = first_byte((digits >> (8 * offset)) ^ HIGH);
+                let start = at + offset;
+                return Some(if offset + len < WORD {
+                    Self { start, end: start + len }
+                } else {
+                    Self::at(text, start)
+                });
+            }
+            at += WORD;
+        }
+        let start = at + text.get(at..)?.iter().position(u8::is_ascii_digit)?;
+        Some(Self::at(text, start))
+    }
+
     /// The run that starts at `start`.
     pub(super) fn at(text: &[u8], start: usize) -> Self {
         let mut end = start;
@@ -39,18 +60,6 @@ impl Run {
         let next = Self::at(text, self.end + 1);
         (next.len() > 0).then_some((separator, next))
     }
-}
-
-/// The first digit at or after `from`.
-pub(super) fn next_digit(text: &[u8], from: usize) -> Option<usize> {
-    let mut at = from;
-    while let Some(digits) = digits_at(text, at) {
-        if digits != 0 {
-            return Some(at + first_byte(digits));
-        }
-        at += WORD;
-    }
-    text.get(at..)?.iter().position(u8::is_ascii_digit).map(|found| at + found)
 }
 
 /// The highest bit of each byte that is a digit, of the word at `at`; none if the text ends within it.
@@ -119,10 +128,10 @@ mod tests {
         fn runs_are_those_that_a_look_at_each_byte_finds(text in prop::collection::vec(prop_oneof![
             3 => b'0'..=b'9', 1 => prop::sample::select(&b"/:\xb0\xb9\x00\x7f\xff "[..]), 1 => any::<u8>(),
         ], 0..40), from in 0..48usize) {
+            let end = |start| (start..text.len()).find(|&at| !text[at].is_ascii_digit()).unwrap_or(text.len().max(start));
             let digit = (from..text.len()).find(|&at| text[at].is_ascii_digit());
-            prop_assert_eq!(next_digit(&text, from), digit);
-            let end = (from..text.len()).find(|&at| !text[at].is_ascii_digit()).unwrap_or(text.len().max(from));
-            prop_assert_eq!(Run::at(&text, from), Run { start: from, end });
+            prop_assert_eq!(Run::first(&text, from), digit.map(|start| Run { start, end: end(start) }));
+            prop_assert_eq!(Run::at(&text, from), Run { start: from, end: end(from) });
         }
     }
 }

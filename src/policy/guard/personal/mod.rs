@@ -13,7 +13,7 @@ mod phone;
 mod ssn;
 
 use super::work::{Finding, Overrun, Work};
-use digits::{Run, byte_before, next_digit};
+use digits::{Run, byte_before};
 
 /// Which types are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,7 @@ impl PersonalData {
 
     fn scan_digits(self, text: &[u8], work: &mut Work, found: &mut Vec<Finding>) -> Result<(), Overrun> {
         let mut from = 0;
-        while let Some(start) = next_digit(text, from) {
-            let run = Run::at(text, start);
+        while let Some(run) = Run::first(text, from) {
             from = run.end;
             if let Some(finding) = self.judge(text, run, work)? {
                 from = from.max(finding.range.end);
