@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::model::jsonrpc::{LeafKind, Spanned};
 
-use super::{checks::base64_bytes, view, view::View};
+use super::{checks::base64_bytes, normal, view, view::View};
 
 /// How much of a blob is decoded, in bytes of its text: 1 MiB when decoded.
 pub const BLOB_BYTES_MAX: usize = (1 << 20) / 3 * 4;
@@ -229,7 +229,7 @@ impl Corpus {
             from = self.push_each(from, view::unescaped);
         }
         if !self.text.is_ascii() {
-            self.push_each(0, view::normalised);
+            self.push_each(0, normal::normalised);
         }
     }
 

@@ -1,9 +1,56 @@
 //! Runs of ASCII digits, and what stands beside them.
 
-/// Bytes that are looked at together, as one number.
-const WORD: usize = size_of::<u64>();
+/// Bytes that are looked at together.
+const BLOCK: usize = u64::BITS as usize;
 /// The highest bit of each byte of a word.
 const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The runs of digits in a text, one after the other.
+pub(super) struct Runs<'t> {
+    text: &'t [u8],
+    /// Where the block starts that is looked at.
+    block: usize,
+    /// A bit for each byte of the block: whether it is a digit that has not been passed.
+    digits: u64,
+}
+
+impl<'t> Runs<'t> {
+    /// All runs of `text`.
+    pub(super) fn of(text: &'t [u8]) -> Self {
+        Self { text, block: 0, digits: digits_at(text, 0) }
+    }
+
+    /// Passes over what stands before `at`.
+    pub(super) fn skip_to(&mut self, at: usize) {
+        if at < self.block + BLOCK {
+            self.digits &= u64::MAX << at.saturating_sub(self.block);
+        } else {
+            self.block = at;
+            self.digits = digits_at(self.text, at);
+        }
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        while self.digits == 0 {
+            self.block += BLOCK;
+            if self.block >= self.text.len() {
+                return None;
+            }
+            self.digits = digits_at(self.text, self.block);
+        }
+        let offset = self.digits.trailing_zeros() as usize;
+        let len = (self.digits >> offset).trailing_ones() as usize;
+        let start = self.block + offset;
+        // A run that reaches the end of the block may go on in the next.
+        let run = if offset + len < BLOCK { Run { start, end: start + len } } else { Run::at(self.text, start) };
+        self.skip_to(run.end);
+        Some(run)
+    }
+}
 
 /// A run of digits that no digit stands before or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,38 +62,11 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The first run of which a digit stands at or after `from`, from there on.
-    pub(super) fn first(text: &[u8], from: usize) -> Option<Self> {
-        let mut at = from;
-        while let Some(digits) = digits_at(text, at) {
-            if digits != 0 {
-                let offset = first_byte(digits);
-                // Most runs end within the word. One that reaches its end is read anew.
-                let len = first_byte((digits >> (8 * offset)) ^ HIGH);
-                let start = at + offset;
-                return Some(if offset + len < WORD {
-                    Self { start, end: start + len }
-                } else {
-                    Self::at(text, start)
-                });
-            }
-            at += WORD;
-        }
-        let start = at + text.get(at..)?.iter().position(u8::is_ascii_digit)?;
-        Some(Self::at(text, start))
-    }
-
     /// The run that starts at `start`.
     pub(super) fn at(text: &[u8], start: usize) -> Self {
-        let mut end = start;
-        while let Some(digits) = digits_at(text, end) {
-            if digits != HIGH {
-                return Self { start, end: end + first_byte(digits ^ HIGH) };
-            }
-            end += WORD;
-        }
-        let rest = text.get(end..).unwrap_or_default();
-        Self { start, end: end + rest.iter().take_while(|byte| byte.is_ascii_digit()).count() }
+        let rest = text.get(start..).unwrap_or_default();
+        let len = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+        Self { start, end: start + len }
     }
 
     /// How many digits it has.
@@ -62,17 +82,28 @@ impl Run {
     }
 }
 
-/// The highest bit of each byte that is a digit, of the word at `at`; none if the text ends within it.
-fn digits_at(text: &[u8], at: usize) -> Option<u64> {
-    let word = u64::from_le_bytes(*text.get(at..)?.first_chunk()?);
-    // A digit becomes 0 to 9. Adding 118 to seven bits, which carries into no other byte, sets the highest of all but these.
-    let offset = word ^ 0x3030_3030_3030_3030;
-    Some(!(((offset & !HIGH) + 0x7676_7676_7676_7676) | offset) & HIGH)
+/// A bit for each byte of the block at `at`: whether it is a digit. Beyond the text's end there are none.
+fn digits_at(text: &[u8], at: usize) -> u64 {
+    let rest = text.get(at..).unwrap_or_default();
+    if let Some(block) = rest.first_chunk() {
+        return digits_of(block);
+    }
+    let mut block = [0; BLOCK];
+    block.iter_mut().zip(rest).for_each(|(byte, other)| *byte = *other);
+    digits_of(&block)
 }
 
-/// Which byte of the word the lowest of these bits stands in.
-const fn first_byte(bits: u64) -> usize {
-    bits.trailing_zeros() as usize / 8
+fn digits_of(block: &[u8; BLOCK]) -> u64 {
+    let (words, _) = block.as_chunks();
+    words.iter().rev().fold(0, |bits, word| bits << 8 | digits_of_word(u64::from_le_bytes(*word)))
+}
+
+const fn digits_of_word(word: u64) -> u64 {
+    // A digit becomes 0 to 9. Adding 118 to seven bits, which carries into no other byte, sets the highest of all but these.
+    let offset = word ^ 0x3030_3030_3030_3030;
+    let digits = !(((offset & !HIGH) + 0x7676_7676_7676_7676) | offset) & HIGH;
+    // The product moves the bit of each byte next to those of the others.
+    (digits >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 /// The byte at `at`.
@@ -127,11 +158,14 @@ mod tests {
         #[test]
         fn runs_are_those_that_a_look_at_each_byte_finds(text in prop::collection::vec(prop_oneof![
             3 => b'0'..=b'9', 1 => prop::sample::select(&b"/:\xb0\xb9\x00\x7f\xff "[..]), 1 => any::<u8>(),
-        ], 0..40), from in 0..48usize) {
-            let end = |start| (start..text.len()).find(|&at| !text[at].is_ascii_digit()).unwrap_or(text.len().max(start));
-            let digit = (from..text.len()).find(|&at| text[at].is_ascii_digit());
-            prop_assert_eq!(Run::first(&text, from), digit.map(|start| Run { start, end: end(start) }));
-            prop_assert_eq!(Run::at(&text, from), Run { start: from, end: end(from) });
+        ], 0..200), from in 0..220usize) {
+            let is_digit = |at: usize| text.get(at).is_some_and(u8::is_ascii_digit);
+            let end = |start| (start..).find(|&at| !is_digit(at)).unwrap();
+            let starts = |at: &usize| is_digit(*at) && (*at == from || at.checked_sub(1).is_none_or(|at| !is_digit(at)));
+            let naive: Vec<Run> = (from..text.len()).filter(starts).map(|start| Run { start, end: end(start) }).collect();
+            let mut runs = Runs::of(&text);
+            runs.skip_to(from);
+            prop_assert_eq!(runs.collect::<Vec<_>>(), naive);
         }
     }
 }

@@ -13,7 +13,7 @@ mod phone;
 mod ssn;
 
 use super::work::{Finding, Overrun, Work};
-use digits::{Run, byte_before};
+use digits::{Run, Runs, byte_before};
 
 /// Which types are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +65,10 @@ impl PersonalData {
     }
 
     fn scan_digits(self, text: &[u8], work: &mut Work, found: &mut Vec<Finding>) -> Result<(), Overrun> {
-        let mut from = 0;
-        while let Some(run) = Run::first(text, from) {
-            from = run.end;
+        let mut runs = Runs::of(text);
+        while let Some(run) = runs.next() {
             if let Some(finding) = self.judge(text, run, work)? {
-                from = from.max(finding.range.end);
+                runs.skip_to(finding.range.end);
                 found.push(finding);
             }
         }
