@@ -4,6 +4,7 @@
     count.py                 prints instructions a call beside the baseline
     count.py --check         fails if a case costs more than 3 % more than its baseline, or is missing
     count.py --write         writes the counts as the new baseline
+    count.py --guard         writes the table of docs/guardrails.md from the cases of `benches/guard.rs`, with the best times
     count.py --profile NAME  keeps callgrind's profile of one case in target/callgrind.NAME.out and prints its top
 
 Counting starts after the case is made and warmed up, and only within `measured`. Valgrind shows the program a machine
@@ -21,27 +22,28 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 BASELINE = HERE / "baseline.json"
+GUARDRAILS = HERE.parent / "docs" / "guardrails.md"
 TOLERANCE = 0.03
 TIMES = 512  # a multiple of the calls that go round
 GATED = r"^(whole (10|1000|10000)|whole 1000, .*|ladder .*|stage .*)$"
 
 
-def binary():
+def binary(bench="toolgate-bench-line"):
     """Builds the bench and finds its binary."""
-    command = ["cargo", "build", "--release", "--locked", "--features", "load", "--bin", "toolgate-bench-line", "--message-format=json"]
+    command = ["cargo", "build", "--release", "--locked", "--features", "load", "--bin", bench, "--message-format=json"]
     built = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True).stdout
-    found = [m["executable"] for m in map(json.loads, built.splitlines()) if m.get("executable") and "toolgate-bench-line" in m["target"]["name"]]
+    found = [m["executable"] for m in map(json.loads, built.splitlines()) if m.get("executable") and bench in m["target"]["name"]]
     return found[-1]
 
 
-def count(program, name, profile=None):
+def count(program, name, profile=None, times=TIMES):
     """Instructions of one call of the case."""
     with tempfile.TemporaryDirectory() as folder:
         out = profile or os.path.join(folder, "out")
-        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--toggle-collect=toolgate_bench_line::measured*", f"--callgrind-out-file={out}"]
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--toggle-collect=toolgate_bench_*::measured*", f"--callgrind-out-file={out}"]
         if profile:
             command += ["--dump-instr=no", "--separate-threads=no"]
-        run = subprocess.Popen(command + [program, "count", name, str(TIMES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        run = subprocess.Popen(command + [program, "count", name, str(times)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
         if run.stdout.readline().strip() != "ready":
             sys.exit(f"{name}: {run.stderr.read()}")
@@ -51,7 +53,22 @@ def count(program, name, profile=None):
             sys.exit(f"{name}: {errors}")
         text = pathlib.Path(out).read_text()
         total = re.search(r"^(?:totals|summary): (\d+)", text, re.MULTILINE)
-        return round(int(total.group(1)) / TIMES)
+        return round(int(total.group(1)) / times)
+
+
+def guard(program):
+    """Instructions and microseconds of a call's guardrails by kind of text and size, as the table of the docs."""
+    names = subprocess.run([program, "list"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    lines = ["| text | KiB | instructions | a byte | µs |", "|---|--:|--:|--:|--:|"]
+    for name in names:
+        kind, size = name.rsplit(" ", 1)
+        cost = count(program, name, times=8)
+        times = [float(subprocess.run([program, "time", name], stdout=subprocess.PIPE, text=True, check=True).stdout) for _ in range(5)]
+        lines.append(f"| {kind} | {size} | {cost:,} | {cost / 2 / 1024 / int(size):.1f} | {min(times):,.1f} |")
+        print(lines[-1], flush=True)
+    text = GUARDRAILS.read_text()
+    start, end = "<!-- cost -->\n", "<!-- /cost -->"
+    GUARDRAILS.write_text(text[: text.index(start) + len(start)] + "\n".join(lines) + "\n" + text[text.index(end):])
 
 
 def table(counts, baseline):
@@ -72,9 +89,14 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--profile")
     parser.add_argument("--all", action="store_true", help="also the policy of 100,000 tools")
+    parser.add_argument("--guard", action="store_true", help="the guardrails' table")
+    parser.add_argument("--program", help="a bench that is built already")
     parser.add_argument("filter", nargs="?", default="")
     options = parser.parse_args()
-    program = binary()
+    program = options.program or binary("toolgate-bench-guard" if options.guard else "toolgate-bench-line")
+    if options.guard:
+        guard(program)
+        return
     if options.profile:
         out = HERE.parent / "target" / f"callgrind.{options.profile.replace(' ', '-')}.out"
         print(f"{count(program, options.profile, str(out)):,} instructions a call; profile: {out}")

@@ -203,6 +203,7 @@ impl Fate {
 /// A bit for each of the first characters: whether it is settled.
 static SETTLED: [u64; 0xc0] = settled_bits();
 
+#[allow(clippy::indexing_slicing, reason = "run by the compiler, to which an index out of bounds is an error")]
 const fn settled_bits() -> [u64; 0xc0] {
     let mut bits = [0; 0xc0];
     let mut code = 0;
