@@ -82,6 +82,11 @@ impl Control {
 }
 
 impl Listing {
+    /// Whose it is.
+    pub(super) fn name(&self) -> (&str, &str) {
+        (&self.organization, &self.slug)
+    }
+
     /// The same listing, for which nobody waits.
     pub(super) fn again(&self) -> Self {
         let (organization, slug) = (self.organization.clone(), self.slug.clone());
@@ -99,7 +104,7 @@ fn with_listings(state: &State, batch: &[Listing]) -> Option<Next> {
     let (records, servers) = (&state.catalog.records, state.catalog.servers());
     let heard: Vec<_> = batch
         .iter()
-        .map(|listing| ((listing.organization.as_str(), listing.slug.as_str()), &listing.heard))
+        .map(|listing| (listing.name(), &listing.heard))
         .filter(|(name, _)| servers.contains(name))
         .collect();
     let taken = Taken::of((&records.tools, &records.discoveries), &records.approvals, &heard);

@@ -6,6 +6,7 @@
 //! **Invariant.** The revision in the store is the truth. A policy that this node cannot compile never replaces the one that it has.
 
 use std::{
+    collections::HashSet,
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use super::{Control, Rejected, State, batch::Listing, next::Next, rendered};
 use crate::{
     conf::{Conf, Sources},
     model::id::encode_hex,
-    store::{Listener, Node, NodeSeen, StoreError},
+    store::{Listener, Node, NodeSeen, StoreError, Write},
 };
 
 /// A node that said nothing for so long is not counted as live.
@@ -252,15 +253,17 @@ impl Control {
         was_away
     }
 
-    /// Publishes what was found while the store is away, and holds it to be stored later.
+    /// Publishes what was found while the store is away, and holds what of it is new, to be stored later.
     pub(super) fn take_unsaved(&self, state: &mut State, next: Next, batch: &[Listing]) -> Result<(), Rejected> {
         if state.withdrawn.is_some() {
             return Ok(());
         }
         let draft = self.draft(state, &next).map_err(|faults| rendered(&next, &faults))?;
         let revision = state.catalog.revision;
+        let news: HashSet<(&str, &str)> = next.writes.iter().filter_map(Write::listed_server).collect();
+        let held: Vec<Listing> = batch.iter().filter(|one| news.contains(&one.name())).map(Listing::again).collect();
         self.publish(state, next, draft, revision);
-        state.unsaved.extend(batch.iter().map(Listing::again));
+        state.unsaved.extend(held);
         let over = state.unsaved.len().saturating_sub(UNSAVED_MAX);
         state.unsaved.drain(..over);
         Ok(())

@@ -78,6 +78,18 @@ pub enum Write {
     },
 }
 
+impl Write {
+    /// Organization and slug of the server of which this says what it lists.
+    #[must_use]
+    pub fn listed_server(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::PutTool(tool) => Some((&tool.organization, &tool.server)),
+            Self::PutDiscovery(record) => Some((&record.organization, &record.server)),
+            _ => None,
+        }
+    }
+}
+
 /// Who changed what (contract §9). Holds no secret: its writer sees to that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {

@@ -6,6 +6,7 @@ use super::{Dir, apply, heard, server};
 use crate::{
     control::{Control, Rejected, change::Change},
     model::mcp::Revision,
+    store::StoreError,
 };
 
 /// A control room with these servers, each with the tool `a`.
@@ -100,4 +101,20 @@ async fn of_two_that_were_recorded_together_the_greater_slug_is_isolated() {
         let fault = |slug: &str, tool: &str| policy.organizations["acme"].servers[slug].tools[tool].fault.is_some();
         assert_eq!((fault("x", "y_z"), fault("x_y", "z")), (false, true), "whichever came first");
     }
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_only_what_is_new_is_held() {
+    let (dir, slugs) = (Dir::make("away"), slugs(20));
+    let control = with_servers(&dir, slugs.clone()).await;
+    control.lost(&StoreError::Busy);
+    let of = |slug: &str| if slug == "s7" { &["a", "b"][..] } else { &["a"][..] };
+    let listings: Vec<(&str, &[&str])> = slugs.iter().map(|slug| (slug.as_str(), of(slug))).collect();
+    assert!(listed(&control, &listings).await.iter().all(Result::is_ok));
+    let held = async || control.state.lock().await.unsaved.iter().map(|one| one.slug.clone()).collect::<Vec<_>>();
+    assert_eq!(held().await, ["s7"]);
+    let stored = async || control.store.load().await.unwrap().tools.len();
+    assert_eq!((control.catalog().records.tools.len(), stored().await), (21, 20), "live, and not stored yet");
+    assert!(control.refresh().await.unwrap());
+    assert_eq!((control.catalog().records.tools.len(), stored().await, held().await.len()), (21, 21, 0));
 }
