@@ -1,5 +1,6 @@
 # make run    the gateway with its demo server, on http://127.0.0.1:8080
-# make test   every test: Rust, the release binary, shipped files, real clients and servers, a fleet
+# make test   the tests: Rust, the release binary, shipped files, real clients and servers
+# make test-more  the longer ones: conformance, a fleet, life under load, dashboard, package, API, bridge, console, every client with every server
 # make fleet-soak   ten minutes of three nodes whose PostgreSQL and Redis fail in turn
 # make lint   formatting, clippy, documentation
 # make bench  what a call costs inside the gate: nanoseconds and instructions; bench-check fails beyond +3 %
@@ -22,7 +23,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape load-manage test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console test-fleet fleet-soak test-bridge guardrail-report
+.PHONY: run build test test-more test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape load-manage test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console test-fleet fleet-soak test-bridge guardrail-report
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -32,8 +33,11 @@ build: tools-build
 	@[ -x $(TOOLGATE) ] || echo "make: compiling toolgate and its crates with full optimisation; the first time takes minutes"
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-test: test-rust test-files test-binary test-dashboard test-e2e test-bridge test-fleet test-counts
+test: test-rust test-files test-binary test-e2e test-counts
 	@echo "make: all tests passed"
+
+test-more: conformance test-fleet test-life test-otlp test-dashboard deb-test test-api test-bridge test-console e2e-all
+	@echo "make: the longer tests passed"
 
 test-rust: tools-build tools-test
 	@rm -rf target/counts

@@ -31,7 +31,11 @@ pub(super) fn run(path: &Path, command: &Command) -> Result<ExitCode, Failure> {
         .map_err(|why| Failure::Broken(why.to_string()))?;
     let copied = runtime.block_on(async {
         let (from, target) = (Store::open(url).await?, Store::open(to).await?);
-        Ok((from.copy_to(&target).await?, target.place().to_owned()))
+        let copied = from.copy_to(&target).await;
+        // The last to close an SQLite file writes its log into it: the file alone is the copy, wherever it is moved.
+        target.close().await;
+        from.close().await;
+        Ok((copied?, target.place().to_owned()))
     });
     let (copied, place) = copied.map_err(|why: crate::store::StoreError| Failure::Broken(why.to_string()))?;
     print::text(&format!(

@@ -193,9 +193,12 @@ fn a_store_moves_between_the_engines() {
         // And back.
         let back = gw.folder().join("back.db");
         toolgate(&moved, &["store", "copy", "--to", &format!("sqlite:{}", back.display())]);
-        std::fs::rename(&back, gw.folder().join("toolgate.db")).unwrap();
+        // All of the copy is in the one file.
+        let beside = |name: &str| gw.folder().join(name);
+        assert!(!beside("back.db-wal").exists(), "{:?}", std::fs::read_dir(gw.folder()).unwrap().collect::<Vec<_>>());
+        std::fs::rename(&back, beside("toolgate.db")).unwrap();
         for rest in ["toolgate.db-wal", "toolgate.db-shm"] {
-            let _ = std::fs::remove_file(gw.folder().join(rest));
+            let _ = std::fs::remove_file(beside(rest));
         }
         gw.restart().await;
         gw.client("ann").token(Some(&token)).call("demo_echo", json!({})).await.ok();
