@@ -236,7 +236,8 @@ tools-bench:
 	@missing=; \
 	command -v $(PYTHON) >/dev/null || missing="$$missing python3"; \
 	command -v valgrind >/dev/null || missing="$$missing valgrind"; \
-	$(call install,to count instructions)
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	$(call install,to count instructions$(comma) also of a fleet that shares its limits)
 
 tools-load:
 	@missing=; \

@@ -52,6 +52,7 @@ fn cases() -> Vec<Case> {
         cases.push(whole(&format!("whole {size}"), move || World::new(size, Checks::ALL)));
     }
     cases.push(whole("whole 1000, spread over 256 tools", || World::spread(1_000, Checks::ALL)));
+    cases.push(whole("whole 10, limits of a fleet", || World::in_fleet(10, Checks::ALL)));
     for (name, checks) in Checks::LADDER {
         cases.push(whole(&format!("ladder {name}"), move || World::new(10, checks)));
     }

@@ -4,6 +4,7 @@
 //! `policy.rs` is what is compiled, `traffic.rs` what is called and answered.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::expect_used)]
 
+mod fleet;
 mod policy;
 mod traffic;
 
@@ -52,6 +53,7 @@ pub struct World {
     /// The calls.
     pub calls: Vec<Call>,
     turn: usize,
+    fleet: Option<fleet::Fleet>,
 }
 
 /// Handles of which nothing is kept yet.
@@ -71,6 +73,15 @@ impl World {
         Self::with_calls(size, checks, CALLS_SPREAD)
     }
 
+    /// The same as [`Self::new`], with limits that a fleet shares.
+    pub fn in_fleet(size: usize, checks: Checks) -> Self {
+        let (source, fleet) = (Source::new(size, checks), fleet::Fleet::start());
+        let mut handles = handles();
+        handles.buckets = fleet.limits();
+        let snapshot = source.compile(&mut handles);
+        Self { fleet: Some(fleet), ..Self::of(&source, snapshot, CALLS) }
+    }
+
     fn with_calls(size: usize, checks: Checks, calls: usize) -> Self {
         let source = Source::new(size, checks);
         let snapshot = source.compile(&mut handles());
@@ -81,7 +92,7 @@ impl World {
     pub fn of(source: &Source, snapshot: Snapshot, calls: usize) -> Self {
         let (size, count) = (source.size(), calls.min(source.size()));
         let calls = (0..count).map(|n| traffic::call(n * size / count, source.checks())).collect();
-        Self { snapshot: Arc::new(snapshot), calls, turn: 0 }
+        Self { snapshot: Arc::new(snapshot), calls, turn: 0, fleet: None }
     }
 
     /// The time of the next decision.
