@@ -21,6 +21,10 @@ await drive(async ({ url, token }) => {
     stderr: 'inherit',
   });
   await client.connect(transport);
+  // The SDK hands a notification on a turn later than an answer, with which it forgets who waits for progress: of two lines in one
+  // read it would lose the last progress. A turn for each line keeps their order.
+  const take = transport.onmessage;
+  transport.onmessage = (...message) => setImmediate(() => take(...message));
   return {
     list: async () => (await client.listTools()).tools,
     call: (request, options) => client.callTool(request, undefined, options),
