@@ -26,7 +26,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "tests" / "e2e")]
 
 import peers  # noqa: E402
-from run import await_ready, conf  # noqa: E402
+from run import conf  # noqa: E402
 
 META = "io.modelcontextprotocol/"
 BINARY = "TOOLGATE_BINARY"
@@ -73,7 +73,7 @@ class Gateway:
         )
         self.process = peers.Process("toolgate", [os.environ[BINARY], "serve", "--conf", file], folder / "toolgate.log")
         self.process.await_port(self.port)
-        await_ready(ops)
+        self.process.await_ready(ops)
         self.open(url)
 
     def open(self, url):

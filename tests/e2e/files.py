@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""The files that are shipped: `toolgate check` accepts each conf file, systemd the unit, Prometheus its files. files.py TOOLGATE"""
+"""Files that nothing compiles: `toolgate check` accepts each conf file, systemd the unit, Prometheus its files, Python its scripts.
+
+    files.py TOOLGATE
+"""
 
 import pathlib
 import subprocess
@@ -9,6 +12,16 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONF_PATTERNS = ("conf/*.toml", "conf/profiles/*.toml", "conf/demo/toolgate.toml", "conf/fleet/toolgate.toml", "systemd/debian/toolgate.toml")
 UNITS = {"toolgate.service": "toolgate.service", "toolgate@.service": "toolgate@node-1.service"}
+SCRIPTS = ("benches", "conf", "load", "tests")
+READ = """
+import pathlib, runpy, sys
+file, ours = sys.argv[1:]
+sys.path.insert(0, str(pathlib.Path(file).parent))
+try:
+    runpy.run_path(file, run_name="read")
+except ModuleNotFoundError as missing:  # a package that the script's own make target installs
+    sys.exit(str(missing) if missing.name in ours.split(",") else 0)
+"""
 EXPOSURE_MAX = 1.5  # of 10, by `systemd-analyze security`
 
 
@@ -17,6 +30,7 @@ def main():
     rows = [check(binary, conf) for pattern in CONF_PATTERNS for conf in sorted(ROOT.glob(pattern))]
     rows += [row for unit in UNITS for row in (verify(binary, unit), exposure(unit))]
     rows += prometheus()
+    rows.append(scripts())
     for name, fault in rows:
         print(f"{'ok    ' if fault is None else 'FAILED'} {name}{'' if fault is None else ': ' + fault}")
     failed = sum(fault is not None for _, fault in rows)
@@ -61,6 +75,14 @@ def prometheus():
         (["test", "rules"], "toolgate.rules.test.yml"),
     ):
         yield f"promtool {' '.join(words)} {file}", run(["promtool", *words, folder / file])
+
+
+def scripts():
+    """Every Python file is read as far as its definitions, and finds what it takes from the others."""
+    files = [file for folder in SCRIPTS for file in sorted((ROOT / folder).rglob("*.py")) if "node_modules" not in file.parts]
+    ours = ",".join(file.stem for file in files)
+    faults = [f"{file.relative_to(ROOT)}: {fault}" for file in files if (fault := run([sys.executable, "-c", READ, file, ours]))]
+    return f"{len(files)} Python files find what they import", "; ".join(faults) or None
 
 
 def run(command):

@@ -34,4 +34,5 @@ def main(folder):
     return 0 if played and not wrong else 1
 
 
-sys.exit(main(pathlib.Path(sys.argv[1])))
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

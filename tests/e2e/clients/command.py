@@ -100,4 +100,5 @@ def say(line):
     print(json.dumps(line), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
