@@ -23,7 +23,7 @@ PYTHON ?= python3
 PROFILE := release
 TOOLGATE := target/$(PROFILE)/toolgate
 
-.PHONY: run build test test-more test-rust test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape load-manage test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console test-fleet fleet-soak test-bridge guardrail-report
+.PHONY: run build test test-more test-rust test-size test-files test-binary test-e2e e2e-all test-counts fuzz conformance lint lint-format lint-clippy lint-doc clean tools-build tools-test bench bench-check bench-baseline load load-peers load-readme load-build tools-bench tools-load deb deb-test static sbom load-scrape load-manage test-life test-otlp test-dashboard dashboard-pictures tools-ops test-api test-console tools-console test-fleet fleet-soak test-bridge guardrail-report
 
 run: build
 	@exec $(TOOLGATE) demo
@@ -36,12 +36,19 @@ build: tools-build
 test: test-rust test-files test-binary test-e2e test-counts
 	@echo "make: all tests passed"
 
-test-more: conformance test-fleet test-life test-otlp test-dashboard deb-test test-api test-bridge test-console e2e-all
+test-more: test-size conformance test-fleet test-life test-otlp test-dashboard deb-test test-api test-bridge test-console e2e-all
 	@echo "make: the longer tests passed"
 
 test-rust: tools-build tools-test
 	@rm -rf target/counts
-	$(CARGO) test --locked --no-fail-fast
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --no-fail-fast -- --skip admin::many
+
+# The suite waits more than it computes.
+TEST_THREADS ?= $(shell expr 3 '*' $$(nproc))
+
+# 10,000 tools on 500 servers.
+test-size: tools-build tools-test
+	$(CARGO) test --locked --test suite -- admin::many
 
 # How many rows of each table of the suite were played, and how many were wrong; what was left out, and why.
 test-counts:

@@ -222,6 +222,14 @@ async fn until(gw: &Gw, request: &[u8], wanted: &str) -> String {
     String::from_utf8(got).unwrap()
 }
 
+const KEEP_ALIVE: &str = ": keep-alive\n\n";
+
+/// Says something before, then nothing until the gate is opened; then it answers.
+fn quiet(gate: &str, before: &[&str]) -> Reply {
+    let messages = before.iter().copied().map(str::to_owned).chain([format!("${{gate {gate}}}")]);
+    Reply::After(messages.collect(), Box::new(Reply::text("done")))
+}
+
 #[test]
 fn quiet_streams_are_kept_alive_by_comments() {
     let progress =
@@ -229,30 +237,40 @@ fn quiet_streams_are_kept_alive_by_comments() {
     run(async move {
         let (gw, up) = gateway().await;
         let client = gw.client("ann");
-        let after = |gate: &str, before: &[&str]| {
-            let messages = before.iter().copied().map(str::to_owned).chain([format!("${{gate {gate}}}")]);
-            Reply::After(messages.collect(), Box::new(Reply::text("done")))
-        };
-        up.on("a", after("one", &[progress]));
-        up.on("b", after("two", &[]));
+        up.on("a", quiet("one", &[progress]));
+        up.on("b", quiet("two", &[]));
         let asking = client.asking("subscriptions/listen", json!({ "notifications": {} })).bytes();
         let begun = client.clone().progress(json!("p")).calling("demo_a", "{}").bytes();
         let silent = client.calling("demo_b", "{}").bytes();
-        let comment = ": keep-alive\n\n";
         let streams = [asking, begun, silent];
-        let got = futures::future::join_all(streams.iter().map(|request| until(&gw, request, comment))).await;
+        let got = futures::future::join_all(streams.iter().map(|request| until(&gw, request, KEEP_ALIVE))).await;
         for (got, before) in got.iter().zip(["acknowledged", "notifications/progress", "HTTP/1.1 200"]) {
-            let (head, _) = got.split_once(comment).unwrap();
+            let (head, _) = got.split_once(KEEP_ALIVE).unwrap();
             assert!(head.contains(before) && head.contains("text/event-stream"), "{got}");
         }
+    });
+}
 
-        // after a comment the answer, or the refusal, still comes whole
+#[test]
+fn after_a_comment_the_answer_comes_whole() {
+    run(async {
+        let (gw, up) = gateway().await;
+        let client = gw.client("ann");
+        up.on("b", quiet("two", &[]));
         let mut exchange = client.start(client.calling("demo_b", "{}")).await;
         exchange.head().await.expect("the head comes with the first comment");
         up.open("two");
         let (answer, _) = exchange.finish().await;
         assert_eq!(answer.said(), "done");
-        assert!(answer.text().contains(comment), "{}", answer.text());
+        assert!(answer.text().contains(KEEP_ALIVE), "{}", answer.text());
+    });
+}
+
+#[test]
+fn after_a_comment_the_refusal_comes_whole() {
+    run(async {
+        let (gw, up) = gateway().await;
+        let client = gw.client("ann");
         let cut = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n${gate three}data: x\n\n${close}";
         up.on("b", Reply::raw(cut));
         let mut exchange = client.start(client.calling("demo_b", "{}")).await;
