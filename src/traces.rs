@@ -163,8 +163,14 @@ mod otlp {
         }
 
         pub(super) fn record(&self, told: &Told<'_>) {
-            let begun = TraceContext::begin(rand::random());
-            let context = told.trace.unwrap_or(&begun);
+            let begun;
+            let context = match told.trace {
+                Some(trace) => trace,
+                None => {
+                    begun = TraceContext::begin(rand::random());
+                    &begun
+                }
+            };
             if !context.is_sampled() {
                 return;
             }

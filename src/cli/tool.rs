@@ -1,5 +1,7 @@
 //! `toolgate tool`: the reviewer's command.
 
+mod review;
+
 use std::{fmt::Write as _, io::Read as _, process::ExitCode};
 
 use clap::{Subcommand, ValueEnum};
@@ -7,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     client::{Api, Failure, path, put},
-    print::{self, Out, cell},
+    print::Out,
 };
 
 /// Commands on tools.
@@ -169,8 +171,8 @@ pub(super) fn run(api: &Api, out: Out, command: &Command) -> Result<ExitCode, Fa
             out.list("tools", &tools, &COLUMNS)?;
             Ok(if *changed && !tools.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         }
-        Command::Show(named) => out.value(&api.get(&named.path(None))?, show),
-        Command::Diff(named) => out.value(&api.get(&named.path(None))?, diff),
+        Command::Show(named) => out.value(&api.get(&named.path(None))?, review::show),
+        Command::Diff(named) => out.value(&api.get(&named.path(None))?, review::diff),
         Command::Approve { named, sha256, class, labels, confirm_trifecta, note } => {
             let mut body = Map::new();
             put(&mut body, "expected_sha256", Some(sha256.as_str()));
@@ -256,98 +258,6 @@ fn approve_all(api: &Api, out: Out, file: &str, confirm_trifecta: bool) -> Resul
     out.list("tools", &done, &COLUMNS)
 }
 
-fn show(tool: &Json) -> String {
-    let mut summary = tool.clone();
-    let mut definition = Json::Null;
-    if let Some(members) = summary.as_object_mut() {
-        definition = members.remove("definition").unwrap_or_default();
-        for name in ["approved_definition", "diff", "warnings", "suggested"] {
-            members.remove(name);
-        }
-    }
-    let pretty = serde_json::to_string_pretty(&definition).unwrap_or_default();
-    format!("{}\n{}\n{}", print::members(&summary), crate::admin::visible(&pretty), remarks(tool))
-}
-
-/// What changed, member by member: `[-taken out-]` and `{+put in+}`.
-fn diff(tool: &Json) -> String {
-    let text = |name: &str| cell(tool.get(name));
-    let mut out = format!(
-        "{}/{}: {}\n  approved  {}\n  current   {}\n",
-        text("server"),
-        text("name"),
-        text("status"),
-        text("approved_sha256"),
-        text("sha256")
-    );
-    let differences = tool.get("diff").and_then(Json::as_array).cloned().unwrap_or_default();
-    for difference in &differences {
-        let of = |name: &str| cell(difference.get(name));
-        let effect = difference.get("effect").and_then(Json::as_str).map_or(String::new(), |e| format!(", {e}"));
-        let _ = write!(out, "\n{} {} ({}{effect})\n    ", of("change"), of("path"), of("meaning"));
-        for piece in difference.get("text").and_then(Json::as_array).into_iter().flatten() {
-            let shown = crate::admin::visible(piece.get("text").and_then(Json::as_str).unwrap_or_default());
-            let shown = shown.replace('\n', "⏎\n    ");
-            match piece.get("op").and_then(Json::as_str) {
-                Some("removed") => _ = write!(out, "[-{shown}-]"),
-                Some("added") => _ = write!(out, "{{+{shown}+}}"),
-                _ => out.push_str(&shown),
-            }
-        }
-        out.push('\n');
-    }
-    for (name, effect) in tool.get("effects").and_then(Json::as_object).into_iter().flatten() {
-        let _ = writeln!(out, "\n{name} as a whole: {}", meant(effect.as_str().unwrap_or_default()));
-    }
-    let known = tool.get("definition").is_some_and(|d| !d.is_null());
-    if tool.get("approved_definition").is_none_or(Json::is_null) {
-        out.push_str("\nNo definition was approved yet");
-        out.push_str(if known { "; `toolgate tool show` prints the current one.\n" } else { ".\n" });
-    } else if differences.is_empty() {
-        out.push_str("\nThe current definition is the approved one.\n");
-    }
-    out + &remarks(tool)
-}
-
-/// What a change of a schema does, in words.
-fn meant(effect: &str) -> &str {
-    match effect {
-        "same" => "takes what it took",
-        "wider" => "wider, takes something that it did not take before",
-        "narrower" => "narrower, takes nothing new",
-        _ => "whether it takes more or less cannot be told",
-    }
-}
-
-/// What to look at twice, and the command that approves what was shown.
-fn remarks(tool: &Json) -> String {
-    let mut out = String::new();
-    for warning in tool.get("warnings").and_then(Json::as_array).into_iter().flatten() {
-        let of = |name: &str| cell(warning.get(name));
-        let _ = write!(out, "\nlook twice: {} at {}\n    {}\n", of("kind"), of("path"), of("message"));
-    }
-    let hash = tool.get("sha256").and_then(Json::as_str);
-    let status = tool.get("status").and_then(Json::as_str);
-    if let Some(hash) = hash.filter(|_| status != Some("approved")) {
-        let (class, labels) = (cell(tool.pointer("/suggested/class")), cell(tool.pointer("/suggested/labels")));
-        let labels = if labels.is_empty() { "none".to_owned() } else { labels };
-        let _ = write!(
-            out,
-            "\nIts annotations and name suggest --class {class} --labels {labels}. To approve what is shown here:\n  \
-             toolgate tool approve {} {} --sha256 {hash} --class CLASS --labels LABELS\n",
-            quoted(&cell(tool.get("server"))),
-            quoted(&cell(tool.get("name")))
-        );
-    }
-    out
-}
-
-/// A word of a shell.
-fn quoted(text: &str) -> String {
-    let plain = !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-./:".contains(&c));
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 /// The decision on a tool in the shape of `[[approval]]`; none while nobody has decided.
 fn approval(tool: &Json) -> Option<Json> {
     let sha256 = tool.get("approved_sha256").filter(|pin| !pin.is_null())?;
@@ -391,7 +301,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{approval, approval_lines, quoted};
+    use super::{approval, approval_lines};
 
     #[test]
     fn exported_decisions_read_as_toml() {
@@ -404,11 +314,5 @@ mod tests {
         assert_eq!(one["tool"].as_str(), tool["name"].as_str());
         assert_eq!(one["labels"][0].as_str(), Some("private_data"));
         assert!(approval(&json!({ "approved_sha256": null })).is_none());
-    }
-
-    #[test]
-    fn names_are_quoted_for_the_shell() {
-        assert_eq!(quoted("create_issue"), "create_issue");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
     }
 }

@@ -9,10 +9,12 @@
 //! **Invariants.** A tool is `approved` only while its current definition is the pinned one. What was listed never lifts
 //! `changed` once the pinned bytes were seen; only a person does. A name that was once recorded is never dropped.
 
+mod clashes;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use self::clashes::clashes;
 use crate::model::{
-    name::exposed,
     pin::Pin,
     records::{Approval, ApprovalStatus, Class, Decision, Definition, Label, ToolRecord},
 };
@@ -333,34 +335,6 @@ fn unseen(recording: Recording<'_>, name: &str) -> ToolRecord {
         approved: None,
         decision: None,
     }
-}
-
-/// Why names of this listing cannot be told apart, by name.
-fn clashes(server: &str, listed: &[ListedTool]) -> BTreeMap<String, String> {
-    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
-    for tool in listed {
-        *times.entry(&tool.name).or_default() += 1;
-    }
-    let mut bearers: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for name in times.keys() {
-        bearers.entry(exposed(server, name)).or_default().push(name);
-    }
-    let mut faults = BTreeMap::new();
-    for (exposed, names) in bearers {
-        for name in &names {
-            match times.get(name) {
-                Some(times @ 2..) => {
-                    faults.insert((*name).to_owned(), format!("its server lists this name {times} times"))
-                }
-                _ if names.len() > 1 => {
-                    let reason = format!("{} tools of its server have the exposed name `{exposed}`", names.len());
-                    faults.insert((*name).to_owned(), reason)
-                }
-                _ => None,
-            };
-        }
-    }
-    faults
 }
 
 /// Compares the current definition with the record's pin, and keeps what that shows. Says whether anything changed.
